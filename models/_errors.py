@@ -1,0 +1,26 @@
+"""The one error that means: the input is at fault, not the program."""
+
+
+class InputError(ValueError):
+    """Bad input, told in one line: what must hold; what was found; where.
+
+    The command line prints it behind `valuelens: error: ` and exits with 2. Everything else that is raised is
+    a bug of ours and keeps its traceback.
+
+    Args:
+        must: What must hold, as a rule (`gamma must lie in [0, 1)`).
+        found: What was found instead (`found 1.2`).
+        where: File, key, column, row or option.
+
+    Example:
+        >>> str(InputError("gamma must lie in [0, 1)", "found 1.2", "option --gamma"))
+        'gamma must lie in [0, 1); found 1.2; option --gamma'
+    """
+
+    def __init__(self, must: str, found: str, where: str) -> None:
+        super().__init__("; ".join(" ".join(part.split()) for part in (must, found, where)))
+        self.must, self.found, self.where = must, found, where
+
+    def __reduce__(self) -> tuple[type["InputError"], tuple[str, str, str]]:
+        """Pickled by its parts, so that it comes back whole from another process."""
+        return type(self), (self.must, self.found, self.where)

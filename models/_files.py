@@ -1,0 +1,65 @@
+"""Files that are either the old ones or the new ones: write to a temporary name, then rename."""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from valuelens.models._errors import InputError
+
+_TEMPORARY = ".valuelens-tmp-"
+
+
+@contextlib.contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path`, renamed to it when the block ends without an error.
+
+    Works for a file or a folder that the block creates; an existing folder is replaced.
+
+    Args:
+        path: Where the result shall be; its parent is created.
+
+    Raises:
+        InputError: The place cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with atomic_path(Path(folder, "a.txt")) as temporary:
+        ...         _ = temporary.write_text("done")
+        ...     sorted(os.listdir(folder))
+        ['a.txt']
+    """
+    temporary, old = (
+        path.with_name(f"{_TEMPORARY}{os.getpid()}-{age}-{path.name}") for age in ("new", "old")
+    )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        if temporary.is_dir() and path.is_dir():
+            os.replace(path, old)  # a folder cannot be replaced at once: never a half-removed one by its name
+        os.replace(temporary, path)
+    except OSError as error:
+        raise InputError(
+            "the output must be writable", f"found {error.strerror or error}", str(path)
+        ) from error
+    finally:
+        if old.is_dir() and not path.exists():
+            os.replace(old, path)
+        _remove(temporary)
+        _remove(old)
+
+
+def clear_temporaries(folder: Path) -> None:
+    """Remove what a killed run left half-written in a folder."""
+    for leftover in folder.glob(f"{_TEMPORARY}*"):
+        _remove(leftover)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):  # not there, or below something that is no folder
+            path.unlink()
