@@ -1,5 +1,6 @@
 """In-context reinforcement learning: tasks, prompts, architectures, constructions and training."""
 
+from valuelens.models._threads import one_thread as one_thread
 from valuelens.models.icrl._build import build as build
 from valuelens.models.icrl._cartpole import CartPolePool as CartPolePool
 from valuelens.models.icrl._cartpole import cart_pole_pool as cart_pole_pool

@@ -137,13 +137,10 @@ class RunConfig(_Frozen):
     @model_validator(mode="before")
     @classmethod
     def _default_rate(cls, data: Any) -> Any:
-        if (
-            isinstance(data, dict)
-            and isinstance(data.get("model"), dict)
-            and data["model"].get("arch") == "transformer"
-        ):
-            train = data.get("train", {})
-            return {**data, "train": {"learning_rate": 0.001, **train} if isinstance(train, dict) else train}
+        model = data.get("model") if isinstance(data, dict) else None
+        arch = model.get("arch") if isinstance(model, dict) else getattr(model, "arch", None)
+        if arch == "transformer" and isinstance(train := data.get("train", {}), dict):
+            return {**data, "train": {"learning_rate": 0.001, **train}}
         return data
 
 
@@ -169,7 +166,7 @@ def load_config(path: Path) -> RunConfig:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError("a checkpoint or run has a config.json", "found none", str(path)) from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError("config.json must be readable JSON", f"found {error}", str(path)) from None
     if not isinstance(data, dict) or not {"task", "model"} <= set(data):
         found = sorted(data)[:6] if isinstance(data, dict) else type(data).__name__

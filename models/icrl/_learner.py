@@ -9,7 +9,7 @@ from transformer_lens import HookedRootModule
 from valuelens.models.icrl._mrp import Context
 
 
-class ValueLearner(HookedRootModule):  # type: ignore[misc]  # transformer-lens is not typed strictly
+class ValueLearner(HookedRootModule):
     """A network that reads one context and returns values of its query states.
 
     Hook names follow TransformerLens: `blocks.{l}.hook_resid_pre`, `blocks.{l}.attn.hook_pattern`, ... so
@@ -22,6 +22,10 @@ class ValueLearner(HookedRootModule):  # type: ignore[misc]  # transformer-lens 
 
     num_layers: int
     gamma: float
+
+    def setup(self) -> None:
+        """Name the hook points; the last line of every constructor."""
+        super().setup()  # type: ignore[no-untyped-call]
 
     @abstractmethod
     def prompt(

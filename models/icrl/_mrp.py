@@ -57,7 +57,8 @@ class MarkovRewardProcess:
     def value(self) -> Float[Tensor, "*batch state"]:
         """v_pi = (I - gamma P)^{-1} r, exact."""
         eye = torch.eye(self.num_states, dtype=self.P.dtype, device=self.P.device)
-        return torch.linalg.solve(eye - self.gamma * self.P, self.r)
+        value: Tensor = torch.linalg.solve(eye - self.gamma * self.P, self.r)
+        return value
 
     @property
     def stationary(self) -> Float[Tensor, "*batch state"]:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from valuelens.models._errors import InputError
 from valuelens.models._files import atomic_path, clear_temporaries
+from valuelens.models._threads import one_thread
 from valuelens.models.icrl._build import build
 from valuelens.models.icrl._checkpoint import (
     CheckpointPath,
@@ -125,12 +126,8 @@ class _Loop:
 
 
 def _train(config: RunConfig, run: Path, device: str, progress: Progress | None) -> int:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # more than one changes sums, and slows small models
-    try:
+    with one_thread():
         _advance(config, run, device, progress)
-    finally:
-        torch.set_num_threads(threads)
     return config.train.seed
 
 
@@ -186,7 +183,7 @@ def _start(config: RunConfig, run: Path, device: str) -> tuple[_Loop, Callable[[
 def _update(loop: _Loop, config: RunConfig, batch: Batch, *, logged: bool) -> None:
     loop.optimiser.zero_grad(set_to_none=True)
     loss, value = loss_and_value(loop.model, config.train.loss, batch)
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     norm = torch.nn.utils.clip_grad_norm_(loop.model.parameters(), config.train.clip_norm)
     loop.optimiser.step()
     if logged:

@@ -136,7 +136,9 @@ class SoftmaxTD(ValueLearner):
         elif self.weights == "full":
             merged = self.A_full
         else:
-            merged = self.W_K @ self.W_Q.mT / math.sqrt(self.W_Q.shape[-1])
+            merged = (
+                self.get_parameter("W_K") @ self.get_parameter("W_Q").mT / math.sqrt(self.feature_dim + 3)
+            )
         return merged.expand(self.num_layers, -1, -1)
 
     @property
@@ -152,13 +154,14 @@ class SoftmaxTD(ValueLearner):
     def _value_output(self, head: str, *, row: int) -> Tensor:
         D = self.feature_dim + 3
         if self.weights == "restricted":
-            w = getattr(self, f"w{head}")
             above = D + row
-            merged = nn.functional.pad(w[:, None, :], (D - 3, 0, above, D - 1 - above))
+            merged = nn.functional.pad(
+                self.get_parameter(f"w{head}")[:, None, :], (D - 3, 0, above, D - 1 - above)
+            )
         elif self.weights == "full":
-            merged = getattr(self, f"V_full{head}")
+            merged = self.get_parameter(f"V_full{head}")
         else:
-            merged = (getattr(self, f"W_V{head}") @ getattr(self, f"W_O{head}")).mT
+            merged = (self.get_parameter(f"W_V{head}") @ self.get_parameter(f"W_O{head}")).mT
         return merged.expand(self.num_layers, -1, -1)
 
     def prompt(

@@ -74,7 +74,7 @@ def state_form_values(model: SoftmaxTD, context: ContextStatistics) -> Float[Ten
     x = context.features
     identity = torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
     steps = []
-    for A, (w_R, w_T, w_C) in zip(model.A_features, model.w.unbind(0), strict=True):
+    for A, (w_R, w_T, w_C) in zip(model.A_features, model.get_parameter("w").unbind(0), strict=True):
         M_hat = torch.softmax((x @ A.mT) @ x.mT + context.log_counts[:, None, :], dim=-1)
         step = identity + M_hat @ (w_C * identity + (model.gamma * w_T) * context.transitions)
         steps.append((step, M_hat @ (w_R * context.rewards)[..., None]))

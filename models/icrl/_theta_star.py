@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from valuelens.models._errors import InputError
-from valuelens.models.icrl._config import Arch, ModelConfig, Weights
+from valuelens.models.icrl._config import Arch, ModelConfig
 from valuelens.models.icrl._softmax_td import SoftmaxTD
 
 
@@ -46,7 +46,8 @@ def theta_star(
     tied = isinstance(alpha, int | float) and isinstance(sharpness, int | float)
     layers = 1 if tied else num_layers
     steps, cs = _a_layer("alpha", alpha, layers), _a_layer("sharpness", sharpness, layers)
-    model = _empty(arch, "restricted", tied, feature_dim, num_layers, gamma)
+    config = ModelConfig(arch=arch, weights="restricted", num_layers=num_layers, tied=tied)
+    model = _empty(config, feature_dim=feature_dim, gamma=gamma)
     w = steps[:, None] * torch.tensor([1.0, 1.0, -1.0], dtype=torch.float64)
     model.A_features = nn.Parameter(cs[:, None, None] * torch.eye(feature_dim, dtype=torch.float64))
     model.w = nn.Parameter(w)
@@ -71,7 +72,9 @@ def softmax_td_from_matrices(
         V_target: Value-output matrix of the target-value head.
     """
     num_layers, D, _ = A.shape
-    model = _empty("tsm" if V_target is None else "dual", "full", False, D - 3, num_layers, gamma)
+    arch: Arch = "tsm" if V_target is None else "dual"
+    config = ModelConfig(arch=arch, weights="full", num_layers=num_layers, tied=False)
+    model = _empty(config, feature_dim=D - 3, gamma=gamma)
     model.A_full, model.V_full = nn.Parameter(A.clone()), nn.Parameter(V.clone())
     if V_target is not None:
         model.V_full_target = nn.Parameter(V_target.clone())
@@ -86,8 +89,5 @@ def _a_layer(name: str, numbers: float | Sequence[float], layers: int) -> Float[
     return tensor.expand(layers)
 
 
-def _empty(
-    arch: Arch, weights: Weights, tied: bool, feature_dim: int, num_layers: int, gamma: float
-) -> SoftmaxTD:
-    config = ModelConfig(arch=arch, weights=weights, num_layers=num_layers, tied=tied)
-    return SoftmaxTD(config, feature_dim=feature_dim, gamma=gamma, generator=torch.Generator()).double()
+def _empty(model: ModelConfig, *, feature_dim: int, gamma: float) -> SoftmaxTD:
+    return SoftmaxTD(model, feature_dim=feature_dim, gamma=gamma, generator=torch.Generator()).double()
