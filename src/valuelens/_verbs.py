@@ -1,0 +1,236 @@
+"""What each verb does, between the parsed command line and the library."""
+
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from joblib import Parallel, delayed
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from valuelens import analyses
+from valuelens.analyses import Result
+from valuelens.models import InputError, icrl
+
+_OURS = (
+    *("config.json", "metrics.parquet", "checkpoints", "seed-*"),
+    *("result.json", "arrays.safetensors", "tables", "figures", "report.html", "cache"),
+)
+_DEMO = {
+    "tied": {"model": {"num_layers": 10, "tied": True, "weights": "restricted"}},
+    "untied-full": {"model": {"num_layers": 3, "tied": False, "weights": "full"}},
+}
+_RECENT = 40
+"""Logged steps that the closing line of `pretrain` averages."""
+
+
+def pretrain(given: Mapping[str, Any], *, progress: bool) -> dict[str, Any]:
+    """Train what the command line asks for; returns the summary that `--json` prints."""
+    config = icrl.run_config(
+        {name: _keys(model, given) for name, model in icrl.RunConfig.model_fields.items()},
+        where="command line",
+    )
+    out, num_seeds = given["out"], given["num_seeds"]
+    device(given["device"])
+    if num_seeds < 1:
+        raise InputError("there must be at least one seed", f"found {num_seeds}", "option --num-seeds")
+    if given["overwrite"]:
+        clear(out)
+    started, total = time.monotonic(), config.train.steps * num_seeds
+    with bar("pretrain", total, show=progress) as advance:
+        last = icrl.pretrain(
+            config,
+            out,
+            num_seeds=num_seeds,
+            jobs=_jobs(given.get("jobs"), num_seeds),
+            device=given["device"],
+            progress=lambda steps, seed: advance(f"pretrain seed {seed}", steps),
+        )
+    seconds = time.monotonic() - started
+    recent = pd.read_parquet(out / "metrics.parquet").groupby("seed").tail(_RECENT).groupby("seed").mean()
+    return {
+        "run": str(out),
+        "checkpoints": [str(each.path) for each in last],
+        "seconds": round(seconds, 2),
+        "prompts_per_second": round(total * config.train.batch_size / seconds),
+        "msve_vs_constant": {
+            str(seed): float(row.msve / row.msve_constant) for seed, row in recent.iterrows()
+        },
+    }
+
+
+def pretrain_lines(summary: Mapping[str, Any]) -> list[str]:
+    """The summary of a training for people."""
+    lines = [
+        f"seed {seed}: MSVE {ratio:.3f} of the constant predictor's (mean of the last {_RECENT} logged steps)"
+        for seed, ratio in summary["msve_vs_constant"].items()
+    ]
+    speed = f"{summary['seconds']:.1f} s, {summary['prompts_per_second']:,} prompts a second"
+    return [*lines, speed, *(f"The last checkpoint is at {path}" for path in summary["checkpoints"])]
+
+
+def questions() -> list[str]:
+    """Names that `--only` takes."""
+    return [*analyses.ANALYSES, *analyses.RUN_ANALYSES]
+
+
+def analyze(given: Mapping[str, Any], *, progress: bool) -> Result:
+    """Analyse, and write result, figures and report where `--out` asks for it."""
+    if given.get("path") is None:
+        raise InputError("analyze needs a checkpoint or run folder", "found none", "argument CKPT_OR_RUN")
+    if given["device"] != "cpu":
+        found = f"found {given['device']!r}"
+        raise InputError("in-context models are measured on the cpu", found, "option --device")
+    out = given.get("out")
+    if out is not None and given["overwrite"]:
+        clear(out)
+    with bar("analyze", None, show=progress) as advance:
+        result = analyses.analyze(
+            given["path"],
+            analyses.AnalysisConfig(
+                only=tuple(name for name in given["only"].split(",") if name),
+                full=given["full"],
+                num_tasks=given["num_tasks"],
+                seed=given["seed"],
+                dtype=given["dtype"],
+            ),
+            out=out,
+            jobs=given["jobs"],
+            progress=lambda what, done, total: advance(what, 1, total),
+        )
+    if out is not None:
+        analyses.save_figures(result, out / "figures")
+        analyses.write_report({str(given["path"]): result}, out / "report.html")
+    return result
+
+
+def result_lines(result: Result, *, quiet: bool = False) -> list[str]:
+    """Verdict and table of findings for people."""
+    if quiet:
+        return [result.verdict]
+    rows = [
+        {
+            "finding": finding.name,
+            "where": " ".join(f"{key} {value}" for key, value in finding.index.items()),
+            "estimate": _short(finding.estimate),
+            "interval": _short(list(finding.interval)) if finding.interval else "",
+            "control": f"{_short(finding.control.estimate)} ({finding.control.name})"
+            if finding.control
+            else "",
+        }
+        for finding in result.findings
+    ]
+    table = pd.DataFrame(rows).to_string(index=False, justify="left", max_colwidth=60) if rows else ""
+    skipped = [f"skipped: {each['what']}: {each['why']}" for each in result.skipped]
+    return [table, "", *skipped, result.verdict]
+
+
+def report(folders: list[Path], out: Path | None) -> Path:
+    """One report of several results."""
+    results = {str(folder): analyses.load_result(folder) for folder in folders}
+    return analyses.write_report(results, out or folders[0] / "report.html")
+
+
+def demo(out: Path, *, seed: int, jobs: int | None, overwrite: bool, progress: bool) -> dict[str, Any]:
+    """Train, analyse and report the two demo models, each in a process of its own."""
+    if overwrite:
+        for name in _DEMO:
+            clear(out / name)
+            clear(out / f"{name}-results")
+    with bar("demo: train and analyse two models", len(_DEMO), show=progress) as advance:
+        tasks = [delayed(_demo_part)(name, out, seed) for name in _DEMO]
+        found = {}
+        for name, result in Parallel(n_jobs=_jobs(jobs, len(_DEMO)), return_as="generator_unordered")(tasks):
+            found[name] = result
+            advance(f"demo: {name} done", 1)
+    results = {f"{name} ({_described(name)})": found[name] for name in _DEMO}
+    written = analyses.write_report(results, out / "report.html")
+    return {"report": str(written), "verdicts": {name: found[name].verdict for name in _DEMO}}
+
+
+def _demo_part(name: str, out: Path, seed: int) -> tuple[str, Result]:
+    torch.set_num_threads(1)
+    config = icrl.run_config({**_DEMO[name], "task": {}, "train": {"seed": seed}}, where="demo")
+    icrl.pretrain(config, out / name)
+    result = analyses.analyze(out / name, out=out / f"{name}-results")
+    analyses.save_figures(result, out / f"{name}-results" / "figures")
+    return name, result
+
+
+def _described(name: str) -> str:
+    model = icrl.ModelConfig.model_validate(_DEMO[name]["model"])
+    return f"{model.weights} weights, {model.num_layers} {'tied' if model.tied else 'untied'} layers"
+
+
+def clear(out: Path) -> None:
+    """Remove what valuelens wrote into a folder, and nothing else."""
+    for pattern in _OURS:
+        for path in out.glob(pattern):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+
+def device(name: str) -> torch.device:
+    """A device that exists here."""
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        found = str(error).splitlines()[0]
+        raise InputError(
+            "the device must exist here", f"found {name!r}: {found}", "option --device"
+        ) from None
+    return torch.device(name)
+
+
+@contextmanager
+def bar(what: str, total: int | None, *, show: bool) -> Iterator[Any]:
+    """A progress bar with the time left, on stderr if that is a terminal; yields advance(what, steps, total)."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    shown = show and console.is_terminal
+    with Progress(*columns, console=console, disable=not shown, transient=True) as progress:
+        task = progress.add_task(what, total=total)
+
+        def advance(what: str, steps: int, total: int | None = total) -> None:
+            progress.update(task, advance=steps, description=what, total=total)
+
+        yield advance
+
+
+def _keys(field: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: given[key] for key in field.annotation.model_fields if key in given}
+
+
+def _jobs(asked: int | None, useful: int) -> int:
+    if asked is not None and asked < 1:
+        raise InputError("--jobs must be at least 1", f"found {asked}", "option --jobs")
+    return min(asked or os.cpu_count() or 1, useful)
+
+
+def _short(estimate: object) -> str:
+    if isinstance(estimate, list):
+        return "[" + ", ".join(_short(x) for x in estimate) + "]"
+    if isinstance(estimate, float):
+        return f"{estimate:.4g}"
+    return "-" if estimate is None else str(estimate)

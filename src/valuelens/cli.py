@@ -1,0 +1,242 @@
+"""The command line. It parses, calls the library and prints; heavy imports wait until a verb runs."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.exceptions import TyperException
+
+app = typer.Typer(
+    name="valuelens",
+    help="Mechanistic interpretability for transformers trained with reinforcement learning.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    epilog="Start with `valuelens demo`. Each verb has its own --help with an example.",
+)
+
+Out = Annotated[
+    Path | None, typer.Option("--out", help="Folder for results; the same request continues there.")
+]
+RequiredOut = Annotated[
+    Path, typer.Option("--out", help="Run folder; the same configuration continues there.")
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Start afresh: remove what --out holds.")]
+Seed = Annotated[
+    int, typer.Option("--seed", help="Decides everything random; several seeds are seed, seed+1, ...")
+]
+Device = Annotated[str, typer.Option("--device", help="Where to compute: cpu, cuda, ...")]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", help="Processes, one thread each.", show_default="one per core")
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print the result summary as JSON on stdout, nothing else.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, no logs.")]
+
+
+def _setting(name: str, help_: str, default: str) -> Any:
+    return typer.Option(name, help=help_, show_default=default)
+
+
+@app.callback(invoke_without_command=True)
+def _front(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)
+    ] = False,
+) -> None:
+    if version:
+        from valuelens import __version__
+
+        print(f"valuelens {__version__}")  # noqa: T201
+        raise typer.Exit
+
+
+@app.command(epilog="Example: valuelens pretrain --out runs/default --num-seeds 2")
+def pretrain(
+    out: RequiredOut,
+    env: Annotated[
+        str | None,
+        _setting(
+            "--env", "boyan, loop, garnet, cartpole, or FILE.safetensors with P, r, p0 and features.", "boyan"
+        ),
+    ] = None,
+    num_states: Annotated[int | None, _setting("--num-states", "States of a chain.", "10")] = None,
+    features: Annotated[
+        str | None, _setting("--features", "sphere, uniform or one-hot, redrawn for each task.", "sphere")
+    ] = None,
+    feature_dim: Annotated[
+        int | None, _setting("--feature-dim", "Feature dimension; the number of states if one-hot.", "4")
+    ] = None,
+    representable: Annotated[
+        bool | None, typer.Option("--representable", help="Make values linear in the features.")
+    ] = None,
+    context_length: Annotated[
+        int | None, _setting("--context-length", "Transitions in a context.", "30")
+    ] = None,
+    gamma: Annotated[float | None, _setting("--gamma", "Discount in [0, 1).", "0.5")] = None,
+    arch: Annotated[str | None, _setting("--arch", "tsm, dual, linear or transformer.", "tsm")] = None,
+    weights: Annotated[
+        str | None, _setting("--weights", "restricted, full or factored (tsm, dual, linear).", "restricted")
+    ] = None,
+    num_layers: Annotated[
+        int | None, _setting("--num-layers", "Layers.", "10; 3 for linear, 4 for transformer")
+    ] = None,
+    tied: Annotated[
+        bool | None,
+        typer.Option("--tied/--untied", help="Share parameters over layers.", show_default="tied"),
+    ] = None,
+    num_heads: Annotated[int | None, _setting("--num-heads", "Heads (transformer).", "4")] = None,
+    d_model: Annotated[int | None, _setting("--d-model", "Width (transformer).", "64")] = None,
+    causal: Annotated[bool | None, typer.Option("--causal", help="Causal attention (transformer).")] = None,
+    positions: Annotated[
+        bool | None,
+        typer.Option(
+            "--positions/--no-positions",
+            help="Learned positions (transformer); without them it is the set-only control.",
+            show_default="positions",
+        ),
+    ] = None,
+    normalization: Annotated[
+        str | None, _setting("--normalization", "layer or rms (transformer).", "layer")
+    ] = None,
+    loss: Annotated[str | None, _setting("--loss", "td, neu, monte-carlo or true-value.", "td")] = None,
+    steps: Annotated[int | None, _setting("--steps", "Optimiser steps.", "2000")] = None,
+    batch_size: Annotated[int | None, _setting("--batch-size", "Fresh tasks a step.", "64")] = None,
+    learning_rate: Annotated[
+        float | None, _setting("--learning-rate", "Of Adam.", "0.01; 0.001 for transformer")
+    ] = None,
+    clip_norm: Annotated[float | None, _setting("--clip-norm", "Largest gradient norm.", "1.0")] = None,
+    num_checkpoints: Annotated[
+        int | None, _setting("--num-checkpoints", "Log-spaced checkpoints.", "20")
+    ] = None,
+    dtype: Annotated[str | None, _setting("--dtype", "float32 or float64.", "float32")] = None,
+    num_seeds: Annotated[int, typer.Option("--num-seeds", help="Models to train: seed, seed+1, ...")] = 1,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    jobs: Jobs = None,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """RL-pretrain in-context value learners on random Markov reward processes."""
+    from valuelens import _verbs
+
+    given = {key: value for key, value in locals().items() if value is not None}
+    summary = _verbs.pretrain(given, progress=not (quiet or as_json))
+    _emit(summary, as_json, _verbs.pretrain_lines(summary))
+
+
+@app.command(epilog="Example: valuelens analyze runs/default --out results/default")
+def analyze(
+    path: Annotated[
+        Path | None, typer.Argument(metavar="CKPT_OR_RUN", help="Checkpoint or run folder.")
+    ] = None,
+    only: Annotated[str, typer.Option("--only", help="Questions, separated by commas; all if empty.")] = "",
+    list_: Annotated[bool, typer.Option("--list", help="List the questions and exit.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="On a run: every question on every checkpoint.")
+    ] = False,
+    num_tasks: Annotated[int, typer.Option("--num-tasks", help="Evaluation tasks.", min=2)] = 256,
+    dtype: Annotated[
+        str, typer.Option("--dtype", help="Precision of the measurements: float64 or float32.")
+    ] = "float64",
+    seed: Seed = 0,
+    device: Device = "cpu",
+    jobs: Annotated[int, typer.Option("--jobs", help="Processes; worth it for long runs.", min=1)] = 1,
+    out: Out = None,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Answer every in-context-RL question on a checkpoint, or on a whole run (then also emergence)."""
+    from valuelens import _verbs
+
+    if list_:
+        _emit({"questions": _verbs.questions()}, as_json, _verbs.questions())
+        return
+    given = {key: value for key, value in locals().items() if value is not None}
+    result = _verbs.analyze(given, progress=not (quiet or as_json))
+    _emit(result.summary(), as_json, _verbs.result_lines(result, quiet=quiet))
+
+
+@app.command(epilog="Example: valuelens report results/default --out report.html")
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Result folders, side by side.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="HTML file.", show_default="DIR/report.html")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write one self-contained HTML report of any results."""
+    from valuelens import _verbs
+
+    written = _verbs.report(folders, out)
+    _emit({"report": str(written)}, as_json, [f"The report is at {written}"])
+
+
+@app.command(epilog="Example: valuelens demo --out demo")
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="Folder for runs, results and report.")] = Path("demo"),
+    seed: Seed = 0,
+    jobs: Jobs = None,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train two small models, analyse them and write a report, in about a minute on two cores."""
+    from valuelens import _verbs
+
+    summary = _verbs.demo(out, seed=seed, jobs=jobs, overwrite=overwrite, progress=not (quiet or as_json))
+    _emit(summary, as_json, [*summary["verdicts"].values(), f"The report is at {summary['report']}"])
+
+
+@app.command(epilog="Example: valuelens doctor")
+def doctor(
+    model: Annotated[Path | None, typer.Argument(metavar="[MODEL]", help="A checkpoint to try.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Say whether everything needed works here; exit 2 if something needed is broken."""
+    from valuelens import _doctor
+
+    checks = _doctor.checks(model)
+    _emit({"checks": [check.plain() for check in checks]}, as_json, [str(check) for check in checks])
+    if any(check.state == "broken" for check in checks):
+        raise typer.Exit(2)
+
+
+def main() -> NoReturn:
+    """Run the command line and exit: 0 done, 2 bad input in one line, 130 interrupted, 1 a bug with traceback."""
+    from valuelens.models import InputError
+
+    try:
+        code = app(standalone_mode=False)
+    except InputError as error:
+        _fail(str(error))
+    except TyperException as error:
+        _fail(f"the command line must be understood; found {error.format_message()}; see {_help()}")
+    except KeyboardInterrupt:
+        code = 130
+    if code == 130:
+        print("valuelens: interrupted; the same command goes on from here", file=sys.stderr)  # noqa: T201
+    sys.exit(code or 0)
+
+
+def _help() -> str:
+    verbs = [
+        command.name or command.callback.__name__ for command in app.registered_commands if command.callback
+    ]
+    asked = [arg for arg in sys.argv[1:] if arg in verbs]
+    return " ".join(["valuelens", *asked[:1], "--help"])
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"valuelens: error: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201
+    sys.exit(2)
+
+
+def _emit(summary: dict[str, Any], as_json: bool, lines: list[str]) -> None:
+    text = json.dumps(summary, indent=2, ensure_ascii=False) if as_json else "\n".join(lines)
+    print(text)  # noqa: T201

@@ -1,0 +1,293 @@
+"""The command line as a user meets it: exit codes, one line on stderr, nothing half-written."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
+
+from valuelens import cli
+from valuelens.models.icrl import RunConfig
+
+SMALL = ["--num-layers", "2", "--steps", "20", "--batch-size", "8", "--num-checkpoints", "3"]
+
+
+def run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str
+) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of `valuelens ARGUMENTS`, in this process."""
+    monkeypatch.setattr(sys, "argv", ["valuelens", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    captured = capsys.readouterr()
+    return int(stop.value.code or 0), captured.out, captured.err
+
+
+@pytest.fixture
+def valuelens(capsys, monkeypatch):
+    return lambda *arguments: run(capsys, monkeypatch, *map(str, arguments))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A small run, made once."""
+    folder = tmp_path_factory.mktemp("runs") / "small"
+    runner = CliRunner()
+    done = runner.invoke(cli.app, ["pretrain", "--out", str(folder), *SMALL], catch_exceptions=False)
+    assert done.exit_code == 0
+    return folder
+
+
+def checkpoint(run: Path) -> Path:
+    return run / "checkpoints" / "step-00000020"
+
+
+def copy_of(run: Path, to: Path, config: dict | None = None) -> Path:
+    """A checkpoint to be spoilt."""
+    to.mkdir()
+    described = json.loads((checkpoint(run) / "config.json").read_text())
+    (to / "config.json").write_text(json.dumps(config or described))
+    (to / "model.safetensors").write_bytes((checkpoint(run) / "model.safetensors").read_bytes())
+    return to
+
+
+def assert_refused(outcome: tuple[int, str, str], *parts: str) -> None:
+    code, out, err = outcome
+    assert code == 2, err
+    assert out == ""
+    assert err.startswith("valuelens: error: ")
+    assert err.count("\n") == 1
+    assert err.count("; ") >= 2
+    for part in parts:
+        assert part in err
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (["--gamma", "1.2"], ["gamma", "1.2"]),
+        (["--gamma", "-0.1"], ["gamma", "-0.1"]),
+        (["--context-length", "0"], ["context_length", "found 0"]),
+        (["--arch", "lstm"], ["'tsm', 'dual', 'linear' or 'transformer'", "lstm"]),
+        (["--arch", "linear", "--weights", "factored"], ["restricted or full"]),
+        (["--env", "bojan"], ["did you mean boyan?"]),
+        (["--env", "nowhere.safetensors"], ["nowhere.safetensors"]),
+        (["--steps", "0"], ["steps", "found 0"]),
+        (["--steps", "many"], ["--steps", "integer"]),
+        (["--stepz", "3"], ["--stepz", "--steps"]),
+        (["--num-seeds", "0"], ["at least one seed"]),
+        (["--jobs", "0"], ["--jobs must be at least 1"]),
+        (["--device", "nonsense"], ["the device must exist here"]),
+        (["--dtype", "float16"], ["dtype", "float16"]),
+    ],
+)
+def test_bad_options_of_pretrain_are_refused_in_one_line(valuelens, tmp_path, options, parts):
+    assert_refused(valuelens("pretrain", "--out", tmp_path / "run", *options), *parts)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_chain_whose_row_does_not_sum_to_one_is_refused_with_its_row(valuelens, tmp_path):
+    P = torch.full((3, 3), 1 / 3)
+    P[1, 2] = 0.9
+    save_file({"P": P, "r": torch.zeros(3), "p0": torch.full((3,), 1 / 3)}, tmp_path / "chain.safetensors")
+    outcome = valuelens("pretrain", "--out", tmp_path / "run", "--env", tmp_path / "chain.safetensors")
+    assert_refused(outcome, "sum to 1", "row 1", "chain.safetensors")
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_unwritable_output_is_refused(valuelens, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert_refused(valuelens("pretrain", "--out", tmp_path / "file" / "run", *SMALL), "must be writable")
+    assert (tmp_path / "file").read_text() == ""
+
+
+def test_another_configuration_is_refused_and_overwrite_starts_afresh(valuelens, tmp_path):
+    assert valuelens("pretrain", "--out", tmp_path / "run", *SMALL)[0] == 0
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    outcome = valuelens("pretrain", "--out", tmp_path / "run", *SMALL, "--gamma", "0.6")
+    assert_refused(outcome, "task.gamma must be 0.6", "found 0.5", "--overwrite")
+    assert valuelens("pretrain", "--out", tmp_path / "run", *SMALL)[0] == 0
+    code, _, err = valuelens("pretrain", "--out", tmp_path / "run", *SMALL, "--gamma", "0.6", "--overwrite")
+    assert code == 2
+    assert "other files" in err  # a foreign file is never deleted, nor mixed with a new run
+    (tmp_path / "run" / "notes.txt").unlink()
+    assert valuelens("pretrain", "--out", tmp_path / "run", *SMALL, "--gamma", "0.6", "--overwrite")[0] == 0
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["task"]["gamma"] == 0.6
+
+
+def test_json_is_alone_on_stdout(valuelens, trained, tmp_path):
+    code, out, err = valuelens("pretrain", "--out", tmp_path / "run", *SMALL, "--json")
+    assert (code, err) == (0, "")
+    assert set(json.loads(out)) >= {"run", "checkpoints", "seconds", "prompts_per_second"}
+    code, out, err = valuelens(
+        "analyze", checkpoint(trained), "--num-tasks", "16", "--only", "slots", "--json"
+    )
+    assert (code, err) == (0, "")
+    assert json.loads(out)["schema"] == {"name": "valuelens.result", "version": 1}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "parts"),
+    [
+        (lambda f: (f / "model.safetensors").unlink(), ["model.safetensors", "found none"]),
+        (lambda f: (f / "config.json").unlink(), ["config.json", "found none"]),
+        (lambda f: (f / "config.json").write_text("{"), ["readable JSON"]),
+        (lambda f: _cut(f / "model.safetensors"), ["readable and whole"]),
+        (lambda f: save_file({"other": torch.ones(2)}, f / "model.safetensors"), ["found"]),
+        (lambda f: _edit(f, lambda w: w[..., :-1].contiguous()), ["shape"]),
+        (lambda f: _edit(f, lambda w: w.int()), ["floating point"]),
+        (lambda f: _edit(f, lambda w: w * torch.nan), ["finite"]),
+        (lambda f: _config(f, "model", "colour", "red"), ["unknown key model.colour"]),
+        (lambda f: _config(f, "task", "gamma", 1.0), ["gamma", "1.0"]),
+        (lambda f: _config(f, "task", "context_length", 0), ["context_length"]),
+    ],
+)
+def test_a_spoilt_checkpoint_is_refused_in_one_line(valuelens, trained, tmp_path, spoil, parts):
+    folder = copy_of(trained, tmp_path / "spoilt")
+    spoil(folder)
+    before = sorted(folder.iterdir())
+    assert_refused(
+        valuelens("analyze", folder, "--out", tmp_path / "out", "--num-tasks", "8"), "spoilt", *parts
+    )
+    assert sorted(folder.iterdir()) == before
+    assert not (tmp_path / "out").exists()
+
+
+def test_pickled_code_is_never_run(valuelens, trained, tmp_path):
+    folder = copy_of(trained, tmp_path / "pickled")
+    (folder / "model.safetensors").unlink()
+    torch.save({"A_features": _Trap(tmp_path / "sprung")}, folder / "model.pt")
+    assert_refused(valuelens("analyze", folder, "--num-tasks", "8"), "weights only", "model.pt")
+    assert not (tmp_path / "sprung").exists()
+
+
+class _Trap:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return (Path.touch, (self.path,))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["analyze", "nowhere"], ["must exist", "nowhere"]),
+        (["analyze"], ["CKPT_OR_RUN"]),
+        (["frobnicate"], ["frobnicate"]),
+        (["report", "nowhere"], ["result.json", "nowhere"]),
+    ],
+)
+def test_other_bad_input_is_refused_in_one_line(valuelens, tmp_path, monkeypatch, arguments, parts):
+    monkeypatch.chdir(tmp_path)
+    assert_refused(valuelens(*arguments), *parts)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mistyped_question_gets_a_suggestion(valuelens, trained):
+    outcome = valuelens("analyze", checkpoint(trained), "--only", "distence")
+    assert_refused(outcome, "did you mean distance?")
+
+
+def test_analyze_prints_verdict_and_table_and_writes_nothing_without_out(
+    valuelens, trained, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = valuelens("analyze", checkpoint(trained), "--num-tasks", "16", "--only", "slots,distance")
+    assert code == 0
+    assert "weight_cosine" in out
+    assert "constant predictor" in out
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_run_is_analysed_and_reported(valuelens, trained, tmp_path):
+    out = tmp_path / "results"
+    assert valuelens("analyze", trained, "--num-tasks", "16", "--out", out, "--jobs", "1")[0] == 0
+    assert {"result.json", "arrays.safetensors", "tables", "figures", "report.html"} <= {
+        p.name for p in out.iterdir()
+    }
+    assert any((out / "figures").glob("*.svg"))
+    assert valuelens("report", out, "--out", tmp_path / "report.html")[0] == 0
+    assert "<html" in (tmp_path / "report.html").read_text()
+    outcome = valuelens("analyze", trained, "--num-tasks", "17", "--out", out)
+    assert_refused(outcome, "num_tasks must be 17", "found 16")
+
+
+def test_the_questions_are_listed(valuelens):
+    code, out, _ = valuelens("analyze", "--list")
+    assert (code, out.split()) == (0, ["slots", "distance", "reparameterisation", "diagonality", "emergence"])
+
+
+def test_version_and_help(valuelens):
+    assert re.fullmatch(r"valuelens \d+\.\d+\.\d+\n", valuelens("--version")[1])
+    code, out, _ = valuelens("--help")
+    assert code == 0
+    for verb in ("pretrain", "analyze", "report", "demo", "doctor"):
+        assert verb in out
+
+
+def test_the_help_shows_the_defaults_of_the_configuration():
+    command = next(c for c in cli.app.registered_commands if c.callback and c.callback.__name__ == "pretrain")
+    hints = command.callback.__annotations__
+    for part in RunConfig().model_dump().values():
+        for key, value in part.items():
+            if key == "seed" or isinstance(value, bool):
+                continue
+            shown = hints[key].__metadata__[0].show_default
+            assert shown.split(";")[0] == str(value), key
+
+
+def test_the_help_imports_neither_torch_nor_transformer_lens():
+    code = (
+        "import sys; from valuelens.cli import app\n"
+        "try: app(['--help'])\nexcept SystemExit: pass\n"
+        "print(sorted({'torch', 'transformer_lens', 'numpy', 'pydantic'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("[]")
+
+
+@pytest.mark.slow
+def test_an_interrupt_leaves_a_run_that_goes_on(tmp_path):
+    command = [
+        sys.executable,
+        "-c",
+        "from valuelens.cli import main; main()",
+        "pretrain",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    command += ["--num-layers", "2", "--steps", "100000", "--num-checkpoints", "12", "--jobs", "1"]
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "200"}
+    )
+    while not (tmp_path / "run" / "checkpoints" / "step-00000001").exists():
+        assert process.poll() is None
+    process.send_signal(2)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err == "valuelens: interrupted; the same command goes on from here\n"
+    assert not list((tmp_path / "run" / "checkpoints").glob(".tmp-*"))
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+def _edit(folder: Path, change) -> None:
+    weights = load_file(folder / "model.safetensors")
+    first = sorted(weights)[0]
+    save_file({**weights, first: change(weights[first])}, folder / "model.safetensors")
+
+
+def _config(folder: Path, part: str, key: str, value) -> None:
+    data = json.loads((folder / "config.json").read_text())
+    data[part][key] = value
+    (folder / "config.json").write_text(json.dumps(data))
