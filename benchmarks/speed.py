@@ -113,8 +113,10 @@ def main() -> None:
     page = [
         "# Speed of `valuelens pretrain`",
         "",
-        "Command: `OMP_NUM_THREADS=1 python benchmarks/speed.py`. 4 features, 10 states, n = 30, 3 layers, 64 prompts a",
-        "step, 3,000 steps, one thread, generator, logging and checkpoints included; median of 3 whole runs.",
+        "Command: `OMP_NUM_THREADS=1 python benchmarks/speed.py`.",
+        "4 features, 10 states, n = 30, 3 layers,",
+        "64 prompts a step, 3,000 steps, one thread; generator, logging and checkpoints included;",
+        "median of 3 whole runs.",
         "",
         "| model | prompts a second | of the first row |",
         "|---|---|---|",

@@ -5,7 +5,6 @@ from valuelens.probe._distance import functional_distance as functional_distance
 from valuelens.probe._distance import softmax_gauge as softmax_gauge
 from valuelens.probe._distance import theta_star_distance as theta_star_distance
 from valuelens.probe._kernel import TD_WEIGHTS as TD_WEIGHTS
-from valuelens.probe._kernel import Diagonality as Diagonality
 from valuelens.probe._kernel import StateKernel as StateKernel
 from valuelens.probe._kernel import assumption_margin as assumption_margin
 from valuelens.probe._kernel import bilinear_scores as bilinear_scores
@@ -40,13 +39,11 @@ from valuelens.probe._rivals import monte_carlo_returns as monte_carlo_returns
 from valuelens.probe._rivals import non_parametric_td as non_parametric_td
 from valuelens.probe._rivals import non_parametric_td_kernel as non_parametric_td_kernel
 from valuelens.probe._rivals import residual_gradient as residual_gradient
-from valuelens.probe._rivals import residual_gradient_kernel as residual_gradient_kernel
 from valuelens.probe._rivals import source_centred_kernel as source_centred_kernel
 from valuelens.probe._rivals import source_centred_linear_td as source_centred_linear_td
 from valuelens.probe._rivals import tabular_td as tabular_td
 from valuelens.probe._rivals import tabular_td_kernel as tabular_td_kernel
 from valuelens.probe._rivals import td_lambda as td_lambda
-from valuelens.probe._rivals import td_lambda_kernel as td_lambda_kernel
 from valuelens.probe._slots import attention_patterns as attention_patterns
 from valuelens.probe._slots import block_hooks as block_hooks
 from valuelens.probe._slots import captured as captured

@@ -34,6 +34,7 @@ class ThetaStarDistance:
         off_support_V: Mean |entry| of V / alpha outside w; NaN unless alpha > 0.
         frobenius: ||(A, V) - theta*(1, 1)||_F, raw, so it moves with every gauge.
         target_scale: s of a free target slot; 1 without a target head.
+        identified_A, identified_V: The masks that were used.
         target_residual: Relative misfit of the target head's row to s times the current head's; NaN without one.
     """
 
@@ -50,6 +51,8 @@ class ThetaStarDistance:
     frobenius: Float[Tensor, "layer"]
     target_scale: float
     target_residual: Float[Tensor, "layer"]
+    identified_A: Bool[Tensor, "layer D D"]
+    identified_V: Bool[Tensor, "layer D D"]
 
     @property
     def sign_pattern(self) -> tuple[str, ...]:
@@ -71,8 +74,8 @@ def softmax_gauge(features: Float[Tensor, "*batch feature"]) -> Float[Tensor, "f
         features: All feature vectors that a model may meet (a large sample of them).
 
     Example:
-        >>> softmax_gauge(torch.eye(3))
-        tensor([1.0000, 1.0000, 1.0000])
+        >>> softmax_gauge(torch.eye(3)).round(decimals=4)
+        tensor([1., 1., 1.])
     """
     rows = features.reshape(-1, features.shape[-1]).double()
     ones = rows.new_ones(len(rows), 1)
@@ -127,6 +130,8 @@ def theta_star_distance(
         frobenius=_frobenius(A, V, known_A, known_V),
         target_scale=scale,
         target_residual=misfit,
+        identified_A=known_A,
+        identified_V=known_V,
     )
 
 
@@ -165,7 +170,7 @@ def _target_scale(rows: Tensor, V_target: Tensor | None, known: Tensor) -> tuple
     targets = V_target[:, -2, -3:]
     fitted = known.clone()
     fitted[:, 1] = False
-    fitted[-1] = fitted[-1] & (len(rows) == 1)  # the last layer's target head is never read
+    fitted[-1] = False  # the last layer's target head is never read
     current, target = rows[fitted], targets[fitted]
     scale = float((current * target).sum() / current.square().sum()) if len(current) else 1.0
     if scale == 0 or not torch.isfinite(torch.tensor(scale)):
@@ -174,7 +179,7 @@ def _target_scale(rows: Tensor, V_target: Tensor | None, known: Tensor) -> tuple
     moved = targets * targets.new_tensor([1 / scale, 1.0, 1 / scale])
     difference = torch.where(known, moved - w, 0).square().sum(-1).sqrt()
     misfit = difference / torch.where(known, w, 0).square().sum(-1).sqrt()
-    misfit[-1] = torch.nan if len(rows) > 1 else misfit[-1]
+    misfit[-1] = torch.nan
     return scale, misfit
 
 

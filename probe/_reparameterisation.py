@@ -16,7 +16,10 @@ from torch import Tensor
 
 _RIDGE = 1e-14  # of the largest eigenvalue: deep layers move little, and their rule is a small one
 _EXACT = 1e-12
-_SHARPNESSES = (0.5, 4.0)
+_SHARPNESSES = (0.5, 2.0)
+_DAMPING = 1e-2
+_ROUNDING = 1e-13
+_SETTLED = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,10 +61,7 @@ def rule_terms(data: UpdateData, A: Float[Tensor, "feature feature"]) -> Float[T
         data: One layer.
         A: Feature block; K = softmax over sources of x_src' A x_dest.
     """
-    sources = data.features[:, :-1]
-    scores = einsum(sources, A, data.features, "b k i, i j, b q j -> b q k")
-    terms = [data.rewards, data.gamma * data.values[:, 1:], data.values[:, :-1]]
-    averages: Tensor = torch.softmax(scores, dim=-1) @ torch.stack(terms, dim=-1)
+    averages: Tensor = _attention(data, A) @ _quantities(data)
     return averages
 
 
@@ -73,7 +73,7 @@ def predicted_update(data: UpdateData, fit: LayerFit) -> Float[Tensor, "batch po
 def fit_layer(
     data: UpdateData, *, start: Float[Tensor, "feature feature"] | None = None, iterations: int = 60
 ) -> LayerFit:
-    """Least squares of the rule on a layer's updates: w in closed form inside, A by L-BFGS outside.
+    """Least squares of the rule on a layer's updates: w in closed form inside, A by Levenberg-Marquardt outside.
 
     Several starts (`start`, then two sharpnesses of the identity) until one fits exactly; the best on the same data
     is kept. Where a term is always zero (the first layer, whose memories are empty) its weight is not identified and
@@ -83,14 +83,13 @@ def fit_layer(
     Args:
         data: Fitting half; judge the fit on other contexts with `update_r2`.
         start: A guess of A, such as the fit of the layer before.
-        iterations: Of L-BFGS, for each start.
+        iterations: At most, for each start.
     """
     eye = torch.eye(data.features.shape[-1], dtype=data.features.dtype)
     starts = ([] if start is None else [start]) + [c * eye for c in _SHARPNESSES]
     best, least = eye, float("inf")
     for guess in starts:
-        A = _descend(data, guess, iterations)
-        misfit = float(_misfit(data, A))
+        A, misfit = _descend(data, guess, iterations)
         if misfit < least:
             best, least = A, misfit
         if least < _EXACT:
@@ -118,34 +117,61 @@ def update_r2(data: UpdateData, fit: LayerFit) -> float:
     return float(1 - residual.sum() / total.sum())
 
 
-def _descend(data: UpdateData, start: Tensor, iterations: int) -> Tensor:
-    A = start.detach().clone().requires_grad_()
-    optimiser = torch.optim.LBFGS(
-        [A],
-        max_iter=iterations,
-        line_search_fn="strong_wolfe",
-        tolerance_grad=1e-14,  # the misfit is relative: a gradient of 1e-7, the default, is far from 0
-        tolerance_change=0.0,
-    )
+def _descend(data: UpdateData, start: Tensor, iterations: int) -> tuple[Tensor, float]:
+    """Levenberg-Marquardt from one start: A and the share of the squared update that is left.
 
-    def closure() -> Tensor:
-        optimiser.zero_grad()
-        loss = _misfit(data, A)
-        loss.backward()  # type: ignore[no-untyped-call]
-        return loss
-
-    optimiser.step(closure)  # type: ignore[no-untyped-call]
-    return A.detach() if bool(torch.isfinite(A).all()) else start
-
-
-def _misfit(data: UpdateData, A: Tensor) -> Tensor:
-    terms = rule_terms(data, A)
-    residual = data.update - terms @ _solve(terms, data.update)
-    return residual.square().sum() / data.update.square().sum().clamp(min=torch.finfo(A.dtype).tiny)
+    A step is accepted up to rounding, so that steps shrink until A itself has settled, not only the misfit.
+    """
+    A, damping = start.detach().clone(), _DAMPING
+    misfit, gradient, curvature = _linearised(data, A)
+    for _ in range(iterations):
+        size = curvature.diagonal().max().clamp(min=torch.finfo(A.dtype).tiny)
+        damped = curvature + damping * size * torch.eye(len(curvature), dtype=A.dtype)
+        step = torch.linalg.solve(damped, gradient).reshape(A.shape)
+        candidate = _linearised(data, A + step)
+        if candidate[0] <= misfit * (1 + _ROUNDING):
+            A, damping = A + step, max(damping / 4, torch.finfo(A.dtype).eps)
+            misfit, gradient, curvature = candidate
+        else:
+            damping *= 4
+        if step.norm() <= _SETTLED * A.norm():
+            break
+    return A, misfit
 
 
-def _solve(terms: Tensor, update: Tensor) -> Tensor:
-    design = terms.reshape(-1, 3)
+def _linearised(data: UpdateData, A: Tensor) -> tuple[float, Tensor, Tensor]:
+    """Misfit at A with the best w; J'r and J'J of its residual r and of the rule's Jacobian J in A.
+
+    The rule's derivative in A is a covariance under the attention: d(K e)_j / dA = sum_k K_jk (e_k - (K e)_j) x_k x_j'.
+    What a change of w could undo is projected out of it (variable projection, Kaufman 1975).
+    """
+    attention, quantities, sources = _attention(data, A), _quantities(data), data.features[:, :-1]
+    terms = attention @ quantities
+    w = _solve(terms, data.update)
+    each, average = (quantities @ w)[..., None], (terms @ w)[..., None]
+    covariance = attention @ (each * sources) - average * (attention @ sources)
+    jacobian = einsum(covariance, data.features, "b j source, b j dest -> b j source dest").flatten(2)
+    jacobian = (jacobian - terms @ _solve(terms, jacobian)).flatten(0, 1)
+    residual = (data.update - average[..., 0]).flatten()
+    total = data.update.square().sum().clamp(min=torch.finfo(A.dtype).tiny)
+    return float(residual.square().sum() / total), jacobian.mT @ residual, jacobian.mT @ jacobian
+
+
+def _attention(data: UpdateData, A: Tensor) -> Tensor:
+    return torch.softmax(data.features @ A.mT @ data.features[:, :-1].mT, dim=-1)
+
+
+def _quantities(data: UpdateData) -> Tensor:
+    """R_k, gamma v(S_k) and v(S_{k-1}) of every transition."""
+    return torch.stack([data.rewards, data.gamma * data.values[:, 1:], data.values[:, :-1]], dim=-1)
+
+
+def _solve(terms: Tensor, targets: Tensor) -> Tensor:
+    """Least squares of targets [batch pos ...] on the terms."""
+    design = terms.flatten(0, 1)
     gram = design.mT @ design
-    ridge = _RIDGE * gram.diagonal().max().clamp(min=torch.finfo(gram.dtype).tiny)
-    return torch.linalg.solve(gram + ridge * torch.eye(3, dtype=gram.dtype), design.mT @ update.reshape(-1))
+    ridge = (_RIDGE * gram.diagonal().max()).clamp(min=torch.finfo(gram.dtype).tiny)
+    solution: Tensor = torch.linalg.solve(
+        gram + ridge * torch.eye(3, dtype=gram.dtype), design.mT @ targets.flatten(0, 1)
+    )
+    return solution

@@ -2,7 +2,7 @@
 
 Works on any module with TransformerLens hooks named `blocks.{l}. ...`; knows no architecture.
 
-Shape legend: `batch pos D` a residual stream, `layer` L blocks, `query key` destination and source columns.
+Shape legend: `batch pos D` a residual stream, `layer` L blocks, `iterate` 0..L, `query key` destination and source.
 """
 
 import re
@@ -85,7 +85,7 @@ def value_slots(
 
 def residual_stream(
     model: HookedRootModule, prompt: Float[Tensor, "batch pos D"], *, num_queries: int = 1
-) -> Float[Tensor, "layer+1 batch pos d_model"]:
+) -> Float[Tensor, "iterate batch pos d_model"]:
     """The residual stream before the first block and after every block."""
     before, after = block_hooks(model, "hook_resid_pre")[:1], block_hooks(model, "hook_resid_post")
     if not before or not after:

@@ -17,8 +17,8 @@ Interval = tuple[float, float]
 
 RESAMPLES = 999
 
-_FLAT = 1e-12
-"""Relative change by leaving one task out below which an estimate has no spread but rounding."""
+_DIGITS = 12
+"""Decimals kept of a resampled ratio, whose terms are at most 1: ties, which BCa counts, do not hang on rounding."""
 
 
 def mean_interval(
@@ -62,11 +62,8 @@ def ratio_interval(
     unit_x, unit_y = (float(np.abs(sample).max()) or 1.0 for sample in (x, y))
     x, y = x / unit_x, y / unit_y
     with np.errstate(all="ignore"), warnings.catch_warnings():
-        # A resample may still be degenerate (all its denominators 0): its limits are NaN, and the answer is none.
+        # Without spread, or where denominators are 0, BCa's limits are NaN: the answer is none.
         warnings.simplefilter("ignore", stats.DegenerateDataWarning)
-        without_one = (x.sum() - x) / (y.sum() - y)
-        if not np.ptp(without_one) > _FLAT * np.abs(without_one).max():
-            return None
         drawn = stats.bootstrap(
             (x, y),
             _ratio,
@@ -80,6 +77,6 @@ def ratio_interval(
     return (low, high) if np.isfinite([low, high]).all() else None
 
 
-def _ratio(x: NDArray[np.float64], y: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-    ratio: NDArray[np.float64] = x.sum(axis) / y.sum(axis)
+def _ratio(x: NDArray[np.float64], y: NDArray[np.float64], axis: int) -> NDArray[np.float64] | np.float64:
+    ratio: NDArray[np.float64] = np.round(x.sum(axis) / y.sum(axis), _DIGITS)
     return ratio

@@ -47,7 +47,6 @@ from valuelens.models.icrl._state_form import ContextStatistics as ContextStatis
 from valuelens.models.icrl._state_form import context_statistics as context_statistics
 from valuelens.models.icrl._state_form import has_state_form as has_state_form
 from valuelens.models.icrl._state_form import state_form_values as state_form_values
-from valuelens.models.icrl._tasks import TaskSampler as TaskSampler
 from valuelens.models.icrl._tasks import resolve_task as resolve_task
 from valuelens.models.icrl._tasks import task_sampler as task_sampler
 from valuelens.models.icrl._theta_star import softmax_td_from_matrices as softmax_td_from_matrices

@@ -23,6 +23,7 @@ from rich.progress import (
 
 from valuelens import analyses
 from valuelens.analyses import Result
+from valuelens.analyses.report import save_figures, write_report
 from valuelens.models import InputError, icrl
 
 _OURS = (
@@ -112,8 +113,8 @@ def analyze(given: Mapping[str, Any], *, progress: bool) -> Result:
             progress=lambda what, done, total: advance(what, 1, total),
         )
     if out is not None:
-        analyses.save_figures(result, out / "figures")
-        analyses.write_report({str(given["path"]): result}, out / "report.html")
+        save_figures(result, out / "figures")
+        write_report({str(given["path"]): result}, out / "report.html")
     return result
 
 
@@ -141,7 +142,7 @@ def result_lines(result: Result, *, quiet: bool = False) -> list[str]:
 def report(folders: list[Path], out: Path | None) -> Path:
     """One report of several results."""
     results = {str(folder): analyses.load_result(folder) for folder in folders}
-    return analyses.write_report(results, out or folders[0] / "report.html")
+    return write_report(results, out or folders[0] / "report.html")
 
 
 def demo(out: Path, *, seed: int, jobs: int | None, overwrite: bool, progress: bool) -> dict[str, Any]:
@@ -157,7 +158,7 @@ def demo(out: Path, *, seed: int, jobs: int | None, overwrite: bool, progress: b
             found[name] = result
             advance(f"demo: {name} done", 1)
     results = {f"{name} ({_described(name)})": found[name] for name in _DEMO}
-    written = analyses.write_report(results, out / "report.html")
+    written = write_report(results, out / "report.html")
     return {"report": str(written), "verdicts": {name: found[name].verdict for name in _DEMO}}
 
 
@@ -166,7 +167,7 @@ def _demo_part(name: str, out: Path, seed: int) -> tuple[str, Result]:
     config = icrl.run_config({**_DEMO[name], "task": {}, "train": {"seed": seed}}, where="demo")
     icrl.pretrain(config, out / name)
     result = analyses.analyze(out / name, out=out / f"{name}-results")
-    analyses.save_figures(result, out / f"{name}-results" / "figures")
+    save_figures(result, out / f"{name}-results" / "figures")
     return name, result
 
 

@@ -1,0 +1,200 @@
+"""Every question on a checkpoint or on a whole run, resumable for each checkpoint and question."""
+
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from joblib import Parallel, delayed
+
+from valuelens.analyses._diagonality import diagonality
+from valuelens.analyses._distance import distance
+from valuelens.analyses._emergence import emergence, measurements
+from valuelens.analyses._reparameterisation import reparameterisation
+from valuelens.analyses._request import AnalysisConfig, Place, Unit, finished, request
+from valuelens.analyses._result import Result, merged, save_result
+from valuelens.analyses._slots import slots
+from valuelens.analyses._subject import Subject, subject
+from valuelens.analyses._verdict import verdict
+from valuelens.models import InputError
+from valuelens.models.icrl import (
+    CheckpointPath,
+    checkpoint_hash,
+    checkpoint_paths,
+    load,
+    load_config,
+    one_thread,
+)
+
+ANALYSES: Mapping[str, Callable[[Subject], Result]] = {
+    "slots": slots,
+    "distance": distance,
+    "reparameterisation": reparameterisation,
+    "diagonality": diagonality,
+}
+"""Questions on one checkpoint, by the name that `--only` takes; a new one is one more line."""
+
+RUN_ANALYSES = ("emergence",)
+"""Questions on a whole run."""
+
+Progress = Callable[[str, int, int], None]
+"""Called as progress(what was done, done, total)."""
+
+_LIBRARIES = ("valuelens", "torch", "transformer-lens", "numpy", "scipy")
+
+
+def analyze(
+    path: Path,
+    config: AnalysisConfig | None = None,
+    *,
+    out: Path | None = None,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> Result:
+    """Answer every question on a checkpoint, or on a run (then also emergence).
+
+    On a run the light measurements are made on every checkpoint and the full ones on the first, middle and last of
+    each seed (on all with `full`); the provenance says which.
+
+    Args:
+        path: Checkpoint or run folder.
+        config: What to ask and how to measure.
+        out: Folder of the result, and of partial results from which an interrupted analysis goes on.
+        jobs: Processes, one thread each.
+        progress: Called as progress(what, done, total).
+
+    Raises:
+        InputError: There is nothing to analyse, a name is unknown, or `out` holds another result.
+    """
+    if not path.exists():
+        raise InputError("a checkpoint or run folder must exist", "found nothing", str(path))
+    started, config = time.monotonic(), config or AnalysisConfig()
+    run = checkpoint_paths(path)
+    places = [Place(each) for each in run] or [Place(CheckpointPath(path=path, seed=0, step=0), alone=True)]
+    config = replace(config, only=_known(config.only, run=bool(run)))
+    hashes = {place.label: checkpoint_hash(place.checkpoint.path) for place in places}
+    asked = request(places, hashes, config)
+    if out is not None and (result := finished(out, asked)):
+        return result
+    chosen = places if places[0].alone or config.full else _first_middle_last(places)
+    units = [
+        Unit(
+            place=place,
+            name=name,
+            sha256=hashes[place.label],
+            config=config,
+            cache=None if out is None else out / "cache",
+        )
+        for place in places
+        for name in config.only
+        if name in RUN_ANALYSES or place in chosen
+    ]
+    parts = list(_answers(units, jobs, progress))
+    whole = merged(_sections(units, parts), provenance=_provenance(asked, places, chosen, started))
+    whole = replace(whole, verdict=verdict(whole))
+    if out is not None:
+        save_result(whole, out)
+    return whole
+
+
+def _answers(units: list[Unit], jobs: int, progress: Progress | None) -> Iterator[Result]:
+    work = [delayed(_answer)(unit) for unit in units]
+    for done, (unit, part) in enumerate(
+        zip(units, Parallel(n_jobs=jobs, return_as="generator")(work), strict=True), 1
+    ):
+        if progress:
+            progress(f"{unit.name} {unit.place.label}", done, len(units))
+        yield part
+
+
+def _answer(unit: Unit) -> Result:
+    if (part := unit.cached()) is not None:
+        return part
+    with one_thread():
+        studied = _subject(unit.place.checkpoint.path, unit.config, unit.sha256)
+        if unit.name in ANALYSES:
+            return unit.keep(ANALYSES[unit.name](studied))
+        row = {
+            "seed": unit.place.checkpoint.seed,
+            "step": unit.place.checkpoint.step,
+            **measurements(studied),
+        }
+        return unit.keep(Result(kind="in-context-rl", tables={"row": pd.DataFrame([row])}))
+
+
+@lru_cache(maxsize=1)
+def _subject(path: Path, config: AnalysisConfig, sha256: str) -> Subject:
+    """The checkpoint under study, kept for the next question on it; the hash tells files apart that changed."""
+    task = load_config(_folder(path) / "config.json").task
+    dtype = getattr(torch, config.dtype)
+    return subject(load(path), task, num_tasks=config.num_tasks, seed=config.seed, dtype=dtype)
+
+
+def _sections(units: list[Unit], parts: list[Result]) -> list[Result]:
+    """Emergence first, then each checkpoint's answers under its label."""
+    rows = [part.tables["row"] for unit, part in zip(units, parts, strict=True) if unit.name in RUN_ANALYSES]
+    answers = [
+        _placed(part, unit.place)
+        for unit, part in zip(units, parts, strict=True)
+        if unit.name not in RUN_ANALYSES
+    ]
+    return [*([emergence(pd.concat(rows, ignore_index=True))] if rows else []), *answers]
+
+
+def _first_middle_last(places: list[Place]) -> list[Place]:
+    chosen = []
+    for seed in sorted({place.checkpoint.seed for place in places}):
+        run = [place for place in places if place.checkpoint.seed == seed]
+        chosen += [run[i] for i in sorted({0, len(run) // 2, len(run) - 1})]
+    return chosen
+
+
+def _placed(part: Result, place: Place) -> Result:
+    if place.alone:
+        return part
+    return replace(
+        part,
+        findings=tuple(replace(finding, index={**place.index, **finding.index}) for finding in part.findings),
+        arrays={f"{place.label}/{name}": array for name, array in part.arrays.items()},
+        skipped=tuple({**each, "what": f"{each['what']} of {place.label}"} for each in part.skipped),
+    )
+
+
+def _known(only: Sequence[str], *, run: bool) -> tuple[str, ...]:
+    possible = (*ANALYSES, *(RUN_ANALYSES if run else ()))
+    for name in only:
+        if name not in possible:
+            close = get_close_matches(name, possible, n=1)
+            hint = f" (did you mean {close[0]}?)" if close else ""
+            scope = "" if run else " on a single checkpoint"
+            raise InputError(
+                f"--only takes {', '.join(possible)}{scope}", f"found {name!r}{hint}", "option --only"
+            )
+    return tuple(name for name in possible if name in only or not only)
+
+
+def _provenance(
+    asked: Mapping[str, object], places: list[Place], chosen: list[Place], started: float
+) -> dict[str, Any]:
+    return {
+        "request": dict(asked),
+        "config": load_config(_folder(places[-1].checkpoint.path) / "config.json").model_dump(),
+        "full_analyses_on": [place.label for place in chosen],
+        "dtype": f"measured in {asked['dtype']}",
+        "mask": "the query S_n and extra query columns are no sources",
+        "versions": {name: version(name) for name in _LIBRARIES} | {"python": platform.python_version()},
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(time.monotonic() - started, 1),
+    }
+
+
+def _folder(path: Path) -> Path:
+    return path if path.is_dir() else path.parent

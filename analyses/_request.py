@@ -1,0 +1,161 @@
+"""What is asked of an analysis, the units of work that it falls into, and where their answers are kept."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal, get_args
+
+from valuelens.analyses._result import Result, load_result, save_result
+from valuelens.models import InputError, clear_temporaries
+from valuelens.models.icrl import CheckpointPath
+
+Precision = Literal["float64", "float32"]
+
+_UNFINISHED = {"cache", "tables", "arrays.safetensors"}  # written before result.json
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AnalysisConfig:
+    """What decides the answer, besides the checkpoints.
+
+    Attributes:
+        only: Names of the questions; all if empty.
+        full: On a run, ask every question of every checkpoint.
+        num_tasks: Evaluation tasks, the same for every checkpoint.
+        seed: Decides them.
+        dtype: Precision of the measurements.
+    """
+
+    only: tuple[str, ...] = ()
+    full: bool = False
+    num_tasks: int = 256
+    seed: int = 0
+    dtype: Precision = "float64"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be measured."""
+        if self.num_tasks < 2:
+            raise InputError("num_tasks must be at least 2", f"found {self.num_tasks}", "option --num-tasks")
+        if self.dtype not in get_args(Precision):
+            raise InputError("dtype must be float64 or float32", f"found {self.dtype!r}", "option --dtype")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A checkpoint, and how findings refer to it: not at all if it stands alone.
+
+    Attributes:
+        checkpoint: Where it lies.
+        alone: It is not part of a run.
+    """
+
+    checkpoint: CheckpointPath
+    alone: bool = False
+
+    @property
+    def label(self) -> str:
+        """`seed-K/step-XXXXXXXX`, or the name of its folder."""
+        if self.alone:
+            return self.checkpoint.path.name
+        return f"seed-{self.checkpoint.seed}/{self.checkpoint.name}"
+
+    @property
+    def index(self) -> dict[str, int | str]:
+        """What findings carry in their index."""
+        return {} if self.alone else {"seed": self.checkpoint.seed, "checkpoint": self.checkpoint.name}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unit:
+    """One question on one checkpoint.
+
+    Attributes:
+        place: The checkpoint.
+        name: The question.
+        sha256: Of the checkpoint's weights.
+        config: How to measure.
+        cache: Folder of finished units, if any.
+    """
+
+    place: Place
+    name: str
+    sha256: str
+    config: AnalysisConfig
+    cache: Path | None
+
+    @property
+    def folder(self) -> Path | None:
+        """Its content-addressed place in the cache."""
+        if self.cache is None:
+            return None
+        how = (self.config.num_tasks, self.config.seed, self.config.dtype, version("valuelens"))
+        key = json.dumps([self.sha256, self.place.label, self.name, *how])
+        return self.cache / hashlib.sha256(key.encode()).hexdigest()[:32]
+
+    def cached(self) -> Result | None:
+        """The finished answer; none if there is none or it cannot be read any more."""
+        if self.folder is None or not (self.folder / "result.json").exists():
+            return None
+        try:
+            return load_result(self.folder)
+        except InputError:
+            return None
+
+    def keep(self, answer: Result) -> Result:
+        """Put an answer into the cache and return it."""
+        if self.folder is not None:
+            save_result(answer, self.folder)
+        return answer
+
+
+def request(places: list[Place], hashes: Mapping[str, str], config: AnalysisConfig) -> dict[str, object]:
+    """The request as it stands in the provenance: two that agree in everything have the same answer.
+
+    Args:
+        places: Checkpoints in their order.
+        hashes: sha256 of their weights, by label.
+        config: How to measure.
+    """
+    return {"checkpoints": {place.label: hashes[place.label] for place in places}, **asdict(config)}
+
+
+def finished(out: Path, asked: Mapping[str, object]) -> Result | None:
+    """The result that `out` already holds for this request; none if it holds none, or only what a killed run left.
+
+    Args:
+        out: Result folder; half-written files of ours are removed from it.
+        asked: From `request`.
+
+    Raises:
+        InputError: It holds the result of another request, or other files.
+    """
+    clear_temporaries(out)
+    if not (out / "result.json").exists():
+        if out.exists() and (not out.is_dir() or {each.name for each in out.iterdir()} - _UNFINISHED):
+            raise InputError(
+                "the output must be a new folder or a result",
+                "found other files",
+                f"{out} (--overwrite starts afresh)",
+            )
+        return None
+    result = load_result(out)
+    wanted, given = _flat(json.loads(json.dumps(asked))), _flat(result.provenance.get("request", {}))
+    for key in (*wanted, *given):
+        if key not in given or key not in wanted or wanted[key] != given[key]:
+            raise InputError(
+                f"a result of the same request is continued: {key} must be {wanted.get(key)!r}",
+                f"found {given.get(key)!r}",
+                f"{out / 'result.json'} (--overwrite starts afresh)",
+            )
+    return result
+
+
+def _flat(nested: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """Nested keys joined by dots, in their order."""
+    flat: dict[str, object] = {}
+    for key, value in nested.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat

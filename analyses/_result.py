@@ -1,0 +1,263 @@
+"""What an analysis returns and what lands on disk: findings with their control and interval, arrays, tables.
+
+A result knows nothing of models; a report is drawn from it alone.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+import jsonschema
+import pandas as pd
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from valuelens.models import InputError, atomic_path
+
+Definition = Literal["source", "audit", "derived", "choice"]
+Scalar = float | int | str | None
+SCHEMA = {"name": "valuelens.result", "version": 1}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Control:
+    """What an estimate stands beside: a predictor that sees no state, a kernel that attends evenly, ..."""
+
+    name: str
+    estimate: Scalar | list[Scalar]
+
+    def __post_init__(self) -> None:
+        """Turn non-finite numbers into None; the finding says why."""
+        object.__setattr__(self, "estimate", _clean(self.estimate))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One number (or word, or list over layers) that an analysis found.
+
+    Attributes:
+        name: One of the names in the result schema.
+        estimate: Number, string or list; NaN and infinity become None and need a reason.
+        unit: Of the estimate; "1" for ratios.
+        n: Tasks behind it; 0 for a property of the weights alone.
+        definition: Standing of the formula: source, audit, derived, or choice (our definition).
+        index: Where: layer, checkpoint, seed, reference, ...
+        interval: 95 % interval over tasks.
+        control: The estimate of a control on the same tasks.
+        reasons: Why estimate, interval or control is None, wholly or in a part.
+
+    Raises:
+        ValueError: Something is None without a reason.
+    """
+
+    name: str
+    estimate: Scalar | list[Scalar]
+    unit: str
+    n: int
+    definition: Definition
+    index: Mapping[str, int | str] = field(default_factory=dict)
+    interval: tuple[float, float] | None = None
+    control: Control | None = None
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Turn non-finite numbers into None and insist on reasons."""
+        object.__setattr__(self, "estimate", _clean(self.estimate))
+        for key, absent in (
+            ("estimate", _missing(self.estimate)),
+            ("interval", self.interval is None),
+            ("control", self.control is None or _missing(self.control.estimate)),
+        ):
+            if absent and key not in self.reasons:
+                raise ValueError(f"a finding without {key} says why; found no reason; {self.name}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Array:
+    """A tensor with named axes."""
+
+    axes: str
+    values: Tensor
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """Everything that an analysis found.
+
+    Attributes:
+        kind: `in-context-rl` for checkpoints and runs.
+        verdict: One or two plain sentences.
+        findings: In the order of their sections.
+        skipped: What was left out, each with `what` and `why`.
+        provenance: Checkpoint hash, configuration, seed, versions, dtype, mask, command, times.
+        arrays, tables: What the figures are drawn from, by name.
+    """
+
+    kind: str
+    verdict: str = ""
+    findings: tuple[Finding, ...] = ()
+    skipped: tuple[Mapping[str, str], ...] = ()
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    arrays: Mapping[str, Array] = field(default_factory=dict)
+    tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+
+    def find(self, name: str, **index: int | str) -> list[Finding]:
+        """The findings of a name whose index agrees with what is given."""
+        return [
+            each
+            for each in self.findings
+            if each.name == name and all(each.index.get(key) == value for key, value in index.items())
+        ]
+
+    def summary(self) -> dict[str, Any]:
+        """The content of `result.json`, checked against the schema."""
+        data = {
+            "schema": SCHEMA,
+            "kind": self.kind,
+            "verdict": self.verdict,
+            "findings": [_plain(finding) for finding in self.findings],
+            "skipped": [dict(each) for each in self.skipped],
+            "provenance": dict(self.provenance),
+        }
+        jsonschema.validate(data, result_schema())
+        return data
+
+
+def merged(parts: list[Result], **changes: Any) -> Result:
+    """One result from parts: findings, skipped, arrays and tables joined; `changes` set the rest.
+
+    Args:
+        parts: In the order of their sections.
+        **changes: Fields of the whole, such as verdict and provenance.
+    """
+    whole = Result(
+        kind=parts[0].kind,
+        findings=tuple(finding for part in parts for finding in part.findings),
+        skipped=tuple(each for part in parts for each in part.skipped),
+        arrays={name: array for part in parts for name, array in part.arrays.items()},
+        tables={name: table for part in parts for name, table in part.tables.items()},
+    )
+    return replace(whole, **changes)
+
+
+@cache
+def result_schema() -> dict[str, Any]:
+    """The committed JSON schema of `result.json`."""
+    text = files("valuelens.analyses").joinpath("result.schema.json").read_text(encoding="utf-8")
+    schema: dict[str, Any] = json.loads(text)
+    return schema
+
+
+def save_result(result: Result, folder: Path) -> None:
+    """Write `result.json`, `arrays.safetensors` and `tables/*.parquet`, each whole or not at all.
+
+    Args:
+        result: What to save.
+        folder: Created if needed.
+    """
+    text = json.dumps(result.summary(), indent=2, allow_nan=False, ensure_ascii=False)
+    for name, table in result.tables.items():
+        with atomic_path(folder / "tables" / f"{name}.parquet") as temporary:
+            table.to_parquet(temporary, index=False)
+    with atomic_path(folder / "arrays.safetensors") as temporary:
+        # Copies: safetensors refuses views and tensors that share memory.
+        tensors = {name: array.values.contiguous().clone() for name, array in result.arrays.items()}
+        axes = {name: array.axes for name, array in result.arrays.items()}
+        save_file(tensors, temporary, metadata=axes or None)  # it writes an empty dictionary wrongly
+    with atomic_path(folder / "result.json") as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")
+    for table_file in _table_files(folder):
+        if table_file.stem not in result.tables:
+            table_file.unlink()
+
+
+def load_result(folder: Path) -> Result:
+    """What `save_result` wrote, bit for bit.
+
+    Args:
+        folder: A result folder.
+
+    Raises:
+        InputError: There is no result, a file of it is missing or damaged, or it does not fit the schema.
+    """
+    data = _read_summary(folder / "result.json")
+    return Result(
+        kind=data["kind"],
+        verdict=data["verdict"],
+        findings=data["findings"],
+        skipped=tuple(data["skipped"]),
+        provenance=data["provenance"],
+        arrays=_read_arrays(folder / "arrays.safetensors"),
+        tables={path.stem: _read_table(path) for path in _table_files(folder)},
+    )
+
+
+def _read_summary(path: Path) -> dict[str, Any]:
+    try:
+        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        jsonschema.validate(data, result_schema())
+        data["findings"] = tuple(_finding(each) for each in data["findings"])
+    except FileNotFoundError:
+        raise InputError("a result folder has a result.json", "found none", str(path.parent)) from None
+    except (OSError, ValueError, jsonschema.ValidationError) as error:
+        found = getattr(error, "message", str(error))
+        raise InputError(
+            "result.json must fit the result schema", f"found {found[:200]}", str(path)
+        ) from None
+    return data
+
+
+def _read_arrays(path: Path) -> dict[str, Array]:
+    try:
+        with safe_open(path, "pt") as opened:
+            axes = opened.metadata() or {}
+            names = opened.keys()
+            return {name: Array(axes=axes[name], values=opened.get_tensor(name)) for name in names}
+    except FileNotFoundError:
+        raise InputError(
+            "a result folder has an arrays.safetensors", "found none", str(path.parent)
+        ) from None
+    except (OSError, KeyError, SafetensorError) as error:
+        must = "arrays.safetensors must be whole safetensors with the axes of every array"
+        raise InputError(must, f"found {error}", str(path)) from None
+
+
+def _read_table(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_parquet(path)
+    except (OSError, ValueError) as error:
+        raise InputError("a table must be a whole parquet file", f"found {error}", str(path)) from None
+
+
+def _table_files(folder: Path) -> list[Path]:
+    return sorted((folder / "tables").glob("[!.]*.parquet"))
+
+
+def _plain(finding: Finding) -> dict[str, Any]:
+    data = asdict(finding)
+    data["interval"] = None if finding.interval is None else list(finding.interval)
+    return data if finding.index else {key: value for key, value in data.items() if key != "index"}
+
+
+def _finding(data: dict[str, Any]) -> Finding:
+    control, interval = data["control"], data["interval"]
+    fields = {**data, "control": control and Control(**control), "interval": interval and tuple(interval)}
+    return Finding(**fields)
+
+
+def _clean(estimate: Scalar | list[Scalar]) -> Scalar | list[Scalar]:
+    return [_finite(x) for x in estimate] if isinstance(estimate, list) else _finite(estimate)
+
+
+def _missing(estimate: Scalar | list[Scalar]) -> bool:
+    return estimate is None or (isinstance(estimate, list) and None in estimate)
+
+
+def _finite(x: Scalar) -> Scalar:
+    return None if isinstance(x, float) and not math.isfinite(x) else x

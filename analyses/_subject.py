@@ -1,0 +1,214 @@
+"""A checkpoint under study: the model, fresh tasks that it never trained on, and their true values.
+
+Shape legend: `batch` tasks, `pos` the n+1 columns of a context, `state` S, `layer` L, `iterate` 0..L.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from valuelens.models import InputError
+from valuelens.models.icrl import (
+    Context,
+    MarkovRewardProcess,
+    SoftmaxTD,
+    TaskConfig,
+    ValueLearner,
+    at_states,
+    context_of,
+    identified_entries,
+    task_sampler,
+)
+from valuelens.probe import (
+    StateKernel,
+    ThetaStarDistance,
+    bilinear_scores,
+    constant_value,
+    ratio_interval,
+    residual_stream,
+    softmax_gauge,
+    softmax_kernel,
+    softmax_td,
+    state_kernel,
+    theta_star_distance,
+)
+
+_STREAM = 0x76616C7565
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subject:
+    """One model with evaluation tasks.
+
+    Attributes:
+        model: In the precision of the measurements.
+        mrp: One task a context.
+        context: What the model sees.
+        lens: Read-out before the first and after every layer, at the query S_n and then at query columns for
+            every column S_0..S_n of the context.
+        seed: Of the evaluation tasks; a stream of its own, never the training stream.
+    """
+
+    model: ValueLearner
+    mrp: MarkovRewardProcess
+    context: Context
+    lens: Float[Tensor, "iterate batch query"]
+    seed: int
+
+    @property
+    def num_tasks(self) -> int:
+        """Tasks, one context each: the n of every finding."""
+        return self.context.states.shape[0]
+
+    @property
+    def truth(self) -> Float[Tensor, "batch pos"]:
+        """v_pi along the context."""
+        return at_states(self.mrp.value, self.context.states)
+
+    @property
+    def values(self) -> Float[Tensor, "batch pos"]:
+        """The model's values of S_0..S_n, read through extra query columns."""
+        return self.lens[-1, :, 1:]
+
+    @property
+    def constant(self) -> Float[Tensor, "batch"]:
+        """mean(R) / (1 - gamma) of each context."""
+        return constant_value(self.context.rewards, gamma=self.context.gamma)
+
+
+def subject(
+    model: ValueLearner,
+    task: TaskConfig,
+    *,
+    num_tasks: int = 256,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float64,
+) -> Subject:
+    """Draw evaluation tasks for a model and read it on them.
+
+    Args:
+        model: Any in-context value learner; converted to `dtype` in place.
+        task: Distribution of the tasks.
+        num_tasks: One context each.
+        seed: Decides the tasks.
+        dtype: Precision of the measurements.
+
+    Raises:
+        InputError: The model's values overflow on some task.
+    """
+    entropy = int(np.random.SeedSequence((_STREAM, seed)).generate_state(1, np.uint64)[0])
+    generator = torch.Generator().manual_seed(entropy)
+    mrp, states = task_sampler(task, generator).sample(num_tasks, task.context_length, generator, dtype)
+    context = context_of(mrp, states)
+    model = model.to(dtype).eval()
+    num_queries = 2 + context.num_transitions
+    prompt = model.prompt(context, context.features)
+    residuals = residual_stream(model, prompt, num_queries=num_queries)
+    with torch.no_grad():
+        lens = torch.stack([model.read_out(resid)[:, -num_queries:] for resid in residuals])
+    lost = int((~lens.square().sum((0, 2)).isfinite()).sum())
+    if lost:
+        found = f"found overflow on {lost} of {num_tasks}"
+        raise InputError("the model's values must be finite on every evaluation task", found, "read-out")
+    return Subject(model=model, mrp=mrp, context=context, lens=lens, seed=seed)
+
+
+def weights_of(subject: Subject) -> ThetaStarDistance:
+    """Distance of a softmax-TD model's weights to theta*, with its gauge and its unidentified entries fixed.
+
+    Args:
+        subject: With a `SoftmaxTD` model.
+    """
+    model, context = subject.model, subject.context
+    if not isinstance(model, SoftmaxTD):
+        raise TypeError(f"weights_of needs SoftmaxTD; found {type(model).__name__}")
+    generator = torch.Generator().manual_seed(subject.seed)
+    masks = identified_entries(model, model.prompt(context)[:16], generator)
+    with torch.no_grad():
+        return theta_star_distance(
+            model.A,
+            model.V,
+            gamma=context.gamma,
+            V_target=model.V_target,
+            gauge=softmax_gauge(context.features),
+            identified=(masks["A"], masks["V"]),
+        )
+
+
+def has_free_slots(model: SoftmaxTD) -> bool:
+    """Whether w and A are unidentified: two heads with free matrices may mix their slots (theory A8)."""
+    return model.arch == "dual" and model.weights != "restricted"
+
+
+def td_iterates(
+    subject: Subject, weights: ThetaStarDistance, context: Context | None = None
+) -> Float[Tensor, "iterate batch pos"]:
+    """Iterates of weighted softmax TD with the fitted (alpha, A) of each layer, from v = 0.
+
+    Args:
+        subject: With a `SoftmaxTD` model.
+        weights: Its fitted step sizes.
+        context: Another context than the subject's, as a control.
+    """
+    model, context = subject.model, context or subject.context
+    if not isinstance(model, SoftmaxTD):
+        raise TypeError(f"td_iterates needs SoftmaxTD; found {type(model).__name__}")
+    x, d = context.features, context.features.shape[-1]
+    with torch.no_grad():
+        kernels = torch.stack([softmax_kernel(bilinear_scores(x, x[:, :-1], A[:d, :d])) for A in model.A])
+    w = weights.step_size[:, None] * weights.step_size.new_tensor([1.0, 1.0, -1.0])
+    start = torch.zeros_like(x[..., 0])
+    return softmax_td(start, context.rewards, kernels, gamma=context.gamma, num_layers=model.num_layers, w=w)
+
+
+def query_errors(subject: Subject) -> tuple[Tensor, Tensor, Tensor]:
+    """For each task at the query: squared error of the model, of the constant predictor, and squared true value."""
+    truth = subject.truth[:, -1]
+    own = (subject.lens[-1, :, 0] - truth).square()
+    return own, (subject.constant - truth).square(), truth.square()
+
+
+def state_summary(subject: Subject, pattern: Float[Tensor, "batch query key"]) -> StateKernel:
+    """An attention pattern gathered by state, renormalised over the n sources.
+
+    Args:
+        subject: Whose contexts were attended.
+        pattern: Over all columns of a context; keys that are no sources are dropped.
+    """
+    context = subject.context
+    n = context.num_transitions
+    kernel = pattern[..., :n] / pattern[..., :n].sum(-1, keepdim=True)
+    return state_kernel(kernel, context.states, context.rewards, num_states=subject.mrp.num_states)
+
+
+def layer_indices(subject: Subject, *, of_attention: bool = False) -> list[tuple[dict[str, int | str], int]]:
+    """Where per-layer findings stand: once for tied layers, else one for each layer.
+
+    Args:
+        subject: Whose layers.
+        of_attention: Findings of the attention: tied layers differ in it unless A reads features only.
+    """
+    model = subject.model
+    if getattr(model, "tied", False) and not (of_attention and getattr(model, "weights", "") != "restricted"):
+        return [({"layer": "all"}, 0)]
+    return [({"layer": layer}, layer) for layer in range(model.num_layers)]
+
+
+def mean_square_ratio(
+    error: Float[Tensor, "batch"], reference: Float[Tensor, "batch"], seed: int
+) -> tuple[float, tuple[float, float] | None]:
+    """sum(error) / sum(reference) over tasks, with its interval."""
+    return float(error.sum() / reference.sum()), ratio_interval(error, reference, seed=seed)
+
+
+def another_context(context: Context) -> Context:
+    """The same contexts with the rewards of their neighbours: a control that keeps every marginal."""
+    return Context(
+        states=context.states,
+        features=context.features,
+        rewards=context.rewards.roll(1, dims=0),
+        gamma=context.gamma,
+    )

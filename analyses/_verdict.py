@@ -1,0 +1,139 @@
+"""One or two plain sentences on what was found, how sure, and against which control."""
+
+from dataclasses import dataclass
+
+from valuelens.analyses._result import Finding, Result
+
+_NEARLY_ALL = 0.999
+
+
+def learned_values(result: Result, **where: int | str) -> bool | None:
+    """Whether the model learned to evaluate states: it beats the constant predictor and tells states apart.
+
+    True if, over whole contexts, the 95 % interval of squared error / the constant predictor's lies below 1, and that
+    of within-chain R^2 above 0; none if either was not measured. Our definition.
+
+    Args:
+        result: With value errors.
+        **where: Index of one checkpoint in the result of a run.
+    """
+    versus, within = _last(result, "context_msve_vs_constant", where), _last(result, "within_chain_r2", where)
+    if versus is None or within is None or versus.interval is None or within.interval is None:
+        return None
+    return versus.interval[1] < 1 and within.interval[0] > 0
+
+
+def verdict(result: Result) -> str:
+    """The verdict on the last checkpoint of a result.
+
+    Args:
+        result: All findings; the provenance need not be there yet.
+    """
+    where = _main(result)
+    return " ".join(part for part in (_on_values(result, where), _on_weights(result, where)) if part) or (
+        "Nothing was measured that supports a verdict."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        low, high = f"{self.low:.3g}", f"{self.high:.3g}"
+        return low if low == high else f"{low} to {high}"
+
+
+def _on_values(result: Result, where: dict[str, int | str]) -> str:
+    learned = learned_values(result, **where)
+    if learned is None:
+        return ""
+    versus, within = _last(result, "context_msve_vs_constant", where), _last(result, "within_chain_r2", where)
+    if versus is None or within is None:
+        return ""
+    numbers = (
+        f"over its contexts its squared value error is {versus.estimate:.2f} of the constant predictor's (95 % "
+        f"interval {_limits(versus)}) and it explains {within.estimate:.2f} of the differences within a chain "
+        f"({_limits(within)})"
+    )
+    return (
+        (
+            "This model evaluates states in context: "
+            if learned
+            else "This model has not learned to evaluate states: "
+        )
+        + numbers
+        + "."
+    )
+
+
+def _on_weights(result: Result, where: dict[str, int | str]) -> str:
+    signs = [finding for finding in result.find("sign_pattern", **where)]
+    known = [finding for finding in signs if finding.estimate != "unidentified"]
+    if not signs:
+        return ""
+    if not known:
+        return "Its weights are not identified layer by layer, so only the functional distance speaks."
+    cosines = _values(result, "weight_cosine", where)
+    r2 = [] if _td_by_construction(result) else _values(result, "reparameterisation_r2", where, fit="weights")
+    td = all(finding.estimate == "++-" for finding in known)
+    rule = (
+        "Its update weights have the TD signs ++-"
+        if td
+        else f"Its update weights do not all have the TD signs ++- ({', '.join(str(f.estimate) for f in known)})"
+    )
+    parts = [f"{rule} with cosine {_Range(min(cosines), max(cosines))} to (1, 1, -1)" if cosines else rule]
+    if r2:
+        parts.append(
+            f"the fitted TD rule explains {_shares(min(r2), max(r2))} of each layer's value updates on held-out tasks"
+        )
+    discounts = _values(result, "effective_discount", where)
+    if discounts:
+        parts.append(f"its effective discount is {_Range(min(discounts), max(discounts))}")
+    missing = len(signs) - len(known)
+    tail = f" ({missing} of {len(signs)} layers unidentified)" if missing else ""
+    return "; ".join(parts) + tail + "."
+
+
+def _td_by_construction(result: Result) -> bool:
+    """Whether any weights of this form give layers of the TD form, so that R^2 = 1 says nothing about training.
+
+    So it is for restricted weights behind the temporal shift module; the free target head of `dual` can disagree.
+    """
+    model = result.provenance.get("config", {}).get("model", {})
+    return bool(model.get("weights") == "restricted" and model.get("arch") == "tsm")
+
+
+def _shares(low: float, high: float) -> str:
+    """A range of shares that never rounds up to all."""
+    if low > _NEARLY_ALL:
+        return f"more than {_NEARLY_ALL}"
+    return f"{low:.3g} to more than {_NEARLY_ALL}" if high > _NEARLY_ALL else str(_Range(low, high))
+
+
+def _main(result: Result) -> dict[str, int | str]:
+    """Index of the last checkpoint, of the first seed, in the result of a run."""
+    places = [f.index for f in result.findings if "checkpoint" in f.index]
+    if not places:
+        return {}
+    seed = places[0]["seed"]
+    return {"seed": seed, "checkpoint": max(str(p["checkpoint"]) for p in places if p["seed"] == seed)}
+
+
+def _last(result: Result, name: str, where: dict[str, int | str]) -> Finding | None:
+    found = result.find(name, **where)
+    return found[-1] if found else None
+
+
+def _values(result: Result, name: str, where: dict[str, int | str], **more: str) -> list[float]:
+    return [x for finding in result.find(name, **where, **more) for x in _number(finding)]
+
+
+def _number(finding: Finding) -> list[float]:
+    return [float(finding.estimate)] if isinstance(finding.estimate, int | float) else []
+
+
+def _limits(finding: Finding) -> str:
+    low, high = finding.interval or (float("nan"), float("nan"))
+    return f"{low:.2f} to {high:.2f}"

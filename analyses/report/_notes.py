@@ -1,0 +1,173 @@
+"""What has to be said beside the numbers of a report: introductions, caveats where they apply, limitations."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from valuelens.analyses._result import Finding, Result
+from valuelens.analyses.report._origin import config_part
+from valuelens.analyses.report._phrases import PHRASES
+
+TITLES = {
+    "values": "Values",
+    "weights": "Weights and theta*",
+    "rule": "TD rule fitted",
+    "kernel": "Kernel diagonality",
+    "training": "Training",
+    "other": "Other findings",
+}
+
+INTRODUCTIONS = {
+    "values": "Does the model evaluate states? Its read-out is compared with true values, known because the tasks "
+    "are small. The control is the constant predictor mean(R) / (1 - gamma), which sees no state.",
+    "weights": "Do the weights have the form of theta*, the construction of softmax TD? Step size alpha and "
+    "sharpness c are free, so the distance is to a set; entries without any effect are called unidentified and "
+    "left out.",
+    "rule": "Does weighted softmax TD reproduce what each layer does to the values? The rule is fitted on one half of "
+    "the tasks and scored on the other.",
+    "kernel": "How much does a state attend to itself, and does the update contract? The control is a kernel that "
+    "attends evenly.",
+    "training": "From which optimiser step on does each property last? The criteria are ours, fixed beforehand.",
+    "other": "Findings without a section of their own.",
+}
+
+_Applies = Callable[[Sequence[Finding], Mapping[str, Any]], bool]
+
+
+def _td_by_construction(findings: Sequence[Finding], provenance: Mapping[str, Any]) -> bool:
+    model = config_part(provenance, "model")
+    return bool(model.get("weights") == "restricted" and model.get("arch") == "tsm")
+
+
+def _unidentified(findings: Sequence[Finding], provenance: Mapping[str, Any]) -> bool:
+    return any("gradient" in f.reasons.get("estimate", "") for f in findings)
+
+
+def _wider_gauge(findings: Sequence[Finding], provenance: Mapping[str, Any]) -> bool:
+    return any("gauge" in f.reasons.get("estimate", "") for f in findings)
+
+
+def _cart_pole(findings: Sequence[Finding], provenance: Mapping[str, Any]) -> bool:
+    return bool(config_part(provenance, "task").get("env") == "cartpole")
+
+
+def _one_hot(findings: Sequence[Finding], provenance: Mapping[str, Any]) -> bool:
+    return bool(config_part(provenance, "task").get("features") == "one-hot")
+
+
+def _named(*names: str) -> _Applies:
+    return lambda findings, provenance: any(finding.name in names for finding in findings)
+
+
+_NOTES: dict[str, tuple[tuple[_Applies, str], ...]] = {
+    "values": (
+        (
+            _named("msve_ratio"),
+            "A small error alone proves little: where values hardly differ within a chain, the "
+            "constant predictor is accurate too. Within-chain R2 is the measure that it cannot fake.",
+        ),
+        (
+            _cart_pole,
+            "The cells of the cart-pole task are not Markov; true values are those of the empirical chain.",
+        ),
+    ),
+    "weights": (
+        (
+            _named("weight_cosine"),
+            "The cosine is blind to the effective discount: weights may point along (1, 1, -1) "
+            "to 0.99 and still solve an equation with another discount, so read both.",
+        ),
+        (
+            _unidentified,
+            "Unidentified means that an entry's gradient is exactly zero in this form of model, so training never "
+            "moved it and its sign says nothing. In the first of several untied layers both memories are still "
+            "empty, which hides w_T and w_C.",
+        ),
+        (
+            _wider_gauge,
+            "In a free model with two heads many weights give the same function, so no single entry or sign says "
+            "anything; the functional distance does. The matrices are drawn for completeness.",
+        ),
+        (
+            _one_hot,
+            "With one-hot features softmax cannot see a constant added to a column of A; sharpness and residual "
+            "are taken after that freedom is removed from both sides.",
+        ),
+    ),
+    "rule": (
+        (
+            _td_by_construction,
+            "The weights of this model are restricted: each layer is of the TD form by construction, trained or not. "
+            "Its R2 near 1 tests our hooks and the fit, not the training; what training found is in the weights.",
+        ),
+        (
+            _named("reparameterisation_r2"),
+            "R2 counts from predicting no update, so it is negative where a rule is "
+            "worse than that; the control uses the rewards of another context and may be far below zero.",
+        ),
+    ),
+    "kernel": (
+        (
+            _named("assumption_margin"),
+            "Assumption 5.1 is sufficient for convergence, not necessary, and rarely holds: with raw random features "
+            "it held in none of 300 chains, though the updates converge in all of them. Nothing is concluded from "
+            "the sign of the margin alone.",
+        ),
+        (
+            _named("coverage"),
+            "Most contexts miss some states. Empirical diagonals, norms and radii are taken over "
+            "visited states; values of the others are extrapolations.",
+        ),
+        (
+            _named("contraction_norm"),
+            "A norm above 1 says nothing about contraction; the spectral radius bounds only "
+            "the late rate. Both use the model's own update weights.",
+        ),
+        (
+            _named("population_diagonal_mean"),
+            "The population diagonal uses the feature block of A only; what the "
+            "attention reads from rewards or memories is not in it.",
+        ),
+    ),
+}
+
+
+def notes(section: str, findings: Sequence[Finding], provenance: Mapping[str, Any]) -> list[str]:
+    """The caveats of a section that apply to these findings.
+
+    Args:
+        section: Its key.
+        findings: That are shown in it.
+        provenance: Of the result.
+    """
+    return [text for applies, text in _NOTES.get(section, ()) if applies(findings, provenance)]
+
+
+def limitations(result: Result) -> list[str]:
+    """What no reader may conclude from a result.
+
+    Args:
+        result: Whose findings name the definitions that are ours or second-hand.
+    """
+    ours = _names(result, "choice")
+    second_hand = _names(result, "audit")
+    seeds = {finding.index["seed"] for finding in result.findings if "seed" in finding.index}
+    known = [
+        "Small models on small random Markov reward processes: nothing here speaks about language models.",
+        "Intervals are over tasks, not over training seeds"
+        + (f"; this run has {len(seeds)} seed{'s' if len(seeds) > 1 else ''}." if seeds else "."),
+        "Layers are counted from 0, as in hook names and in result.json.",
+    ]
+    if ours:
+        known.append(f"The sources do not show these definitions, so they are our choice: {ours}.")
+    if second_hand:
+        known.append(
+            "These follow equations that we know second-hand, from public audit notes on arXiv 2605.07333 and not from "
+            f"its text: {second_hand}."
+        )
+    return known
+
+
+def _names(result: Result, definition: str) -> str:
+    found = {f.name for f in result.findings if f.definition == definition}
+    known = [name for name in PHRASES if name in found] + sorted(found - set(PHRASES))
+    return ", ".join(name.replace("_", " ") for name in known)

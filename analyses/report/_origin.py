@@ -1,0 +1,95 @@
+"""Where a result comes from, in words: model, task, training, weights, versions.
+
+Nothing in a provenance is certain to be there; what is missing is not told.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from valuelens.analyses.report._numbers import readable
+
+
+def model_words(provenance: Mapping[str, Any]) -> list[str]:
+    """Model, task and training in words, as far as the provenance has them.
+
+    Args:
+        provenance: Of the result.
+    """
+    model, task, train = (config_part(provenance, key) for key in ("model", "task", "train"))
+    return [line for line in (_model(model), _task(task), _training(train)) if line]
+
+
+def origin_words(provenance: Mapping[str, Any], label: str) -> list[str]:
+    """Where the numbers come from: weights, tasks, precision, mask, versions, command, time.
+
+    Args:
+        provenance: Of the result.
+        label: Of the checkpoint that is shown; empty if it stands alone.
+    """
+    request = provenance.get("request", {})
+    hashes = request.get("checkpoints", {})
+    weights = hashes.get(label) or next(iter(hashes.values()), None)
+    versions = ", ".join(f"{name} {number}" for name, number in provenance.get("versions", {}).items())
+    known = {
+        "Weights": weights and f"sha256 {weights}",
+        "Evaluation tasks": "num_tasks" in request
+        and f"{request['num_tasks']}, drawn with seed {request.get('seed')}",
+        "Precision": provenance.get("dtype"),
+        "Mask": provenance.get("mask"),
+        "Versions": versions,
+        "Command": provenance.get("command"),
+        "Finished": provenance.get("finished"),
+    }
+    return [f"{name}: {value}" for name, value in known.items() if value]
+
+
+def _model(model: Mapping[str, Any]) -> str:
+    if not model:
+        return ""
+    layers = f"{model.get('num_layers')} {'tied' if model.get('tied') else 'untied'} layers"
+    if model.get("arch") == "transformer":
+        causal = "causal" if model.get("causal") else "not causal"
+        positions = "with positions" if model.get("positions") else "without positions (set-only)"
+        return (
+            f"Model: standard transformer, {model.get('num_layers')} layers, {model.get('num_heads')} heads, width "
+            f"{model.get('d_model')}, {causal}, {positions}"
+        )
+    arch = str(model.get("arch"))
+    return f"Model: {_ARCHITECTURES.get(arch, arch)}, {model.get('weights')} weights, {layers}"
+
+
+def _task(task: Mapping[str, Any]) -> str:
+    if not task:
+        return ""
+    return (
+        f"Tasks: {task.get('env')}, {task.get('num_states')} states, {task.get('features')} features of dimension "
+        f"{task.get('feature_dim')}, contexts of {task.get('context_length')} transitions, gamma {task.get('gamma')}"
+    )
+
+
+def _training(train: Mapping[str, Any]) -> str:
+    if not train:
+        return ""
+    return (
+        f"Training: {train.get('loss')} loss, {readable(train.get('steps'))} steps of {train.get('batch_size')} fresh "
+        f"tasks, learning rate {train.get('learning_rate')}, seed {train.get('seed')}"
+    )
+
+
+def config_part(provenance: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """The task, model or training of a recorded configuration; empty if it was not recorded.
+
+    Args:
+        provenance: Of a result.
+        key: `task`, `model` or `train`.
+    """
+    config = provenance.get("config")
+    part = config.get(key) if isinstance(config, Mapping) else None
+    return part if isinstance(part, Mapping) else {}
+
+
+_ARCHITECTURES = {
+    "tsm": "softmax TD, single head with temporal shift",
+    "dual": "softmax TD, dual head",
+    "linear": "linear attention",
+}

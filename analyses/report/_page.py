@@ -1,0 +1,223 @@
+"""One self-contained HTML report of any results: verdict, figures, sentences, tables, limits and provenance.
+
+Drawn from results alone: nothing is recomputed and no model is needed.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
+from valuelens.analyses._result import Finding, Result
+from valuelens.analyses.report._checkpoints import at_checkpoint, checkpoint_labels, main_checkpoint, spoken
+from valuelens.analyses.report._figures import Picture, pictures
+from valuelens.analyses.report._notes import INTRODUCTIONS, TITLES, limitations, notes
+from valuelens.analyses.report._origin import model_words, origin_words
+from valuelens.analyses.report._phrases import SECTIONS
+from valuelens.analyses.report._sentences import sentence
+from valuelens.analyses.report._table import Table, comparison_table, findings_table
+from valuelens.models import atomic_path
+
+_OPEN = 12
+"""Sentences that a section shows; of more, those of layers between the first and the last are folded."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Fold:
+    """Sentences and a table behind a line that opens them."""
+
+    title: str
+    sentences: list[str]
+    table: Table | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Section:
+    title: str
+    introduction: str
+    pictures: list[tuple[Markup, str]]
+    sentences: list[str]
+    notes: list[str]
+    table: Table
+    folds: list[_Fold]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Chapter:
+    number: int
+    title: str
+    verdict: str
+    model: list[str]
+    checkpoint: str
+    sections: list[_Section]
+    skipped: list[Mapping[str, str]]
+    limitations: list[str]
+    origin: list[str]
+    provenance: list[tuple[str, str]]
+
+
+def write_report(results: Mapping[str, Result], out: Path) -> Path:
+    """Write one HTML file that needs nothing else: no network, no script, no model.
+
+    Args:
+        results: By title, such as the folder they come from; several follow one another below a comparison.
+        out: Replaced whole or not at all.
+
+    Returns:
+        The file.
+
+    Raises:
+        ValueError: There is no result.
+        InputError: The file cannot be written.
+    """
+    if not results:
+        raise ValueError("a report needs at least one result; found none; write_report")
+    chapters = [_chapter(number, title, result) for number, (title, result) in enumerate(results.items())]
+    comparison = comparison_table(results.items())
+    html = (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            title="valuelens report" if len(chapters) > 1 else f"valuelens report: {chapters[0].title}",
+            chapters=chapters,
+            comparison=comparison if len(comparison.rows) > 1 else None,
+        )
+    )
+    with atomic_path(out) as temporary:
+        temporary.write_text(html, encoding="utf-8")
+    return out
+
+
+def inline_svg(picture: Picture, prefix: str) -> Markup:
+    """The drawing of a picture for use inside a page: its ids are its own, its text alternative is on it.
+
+    Args:
+        picture: With an SVG document.
+        prefix: Unlike that of every other picture on the page.
+    """
+    svg = re.sub(
+        r"<metadata>.*?</metadata>|<style.*?</style>",
+        "",
+        picture.svg[picture.svg.index("<svg") :],
+        flags=re.S,
+    )
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}", svg)
+    width, height = (float(x) for x in re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)[0])
+    head = Markup(
+        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 {} {}" '
+        'role="img" aria-label="{}" style="width:{}px;min-width:{}px">'
+    ).format(width, height, picture.alt, round(1.45 * width), round(width))
+    return head + Markup(svg[svg.index(">") + 1 :])
+
+
+def _chapter(number: int, title: str, result: Result) -> _Chapter:
+    label, main = main_checkpoint(result)
+    drawn = pictures(result)
+    return _Chapter(
+        number=number,
+        title=title,
+        verdict=result.verdict or "No verdict was recorded.",
+        model=model_words(result.provenance),
+        checkpoint=_checkpoint_words(result, label),
+        sections=[
+            s for key in _keys(result) if (s := _section(key, number, result, main, drawn)) is not None
+        ],
+        skipped=list(result.skipped),
+        limitations=limitations(result),
+        origin=origin_words(result.provenance, label),
+        provenance=list(_flat(result.provenance)),
+    )
+
+
+def _keys(result: Result) -> list[str]:
+    known = {name for names in SECTIONS.values() for name in names}
+    others = any(finding.name not in known for finding in result.findings)
+    return [*SECTIONS, *(["other"] if others else [])]
+
+
+def _section(key: str, number: int, result: Result, main: Result, drawn: list[Picture]) -> _Section | None:
+    label, run_wide = main_checkpoint(result)[0], [f for f in result.findings if "checkpoint" not in f.index]
+    shown = _of(key, (*main.findings, *run_wide) if label else main.findings)
+    figures = [picture for picture in drawn if picture.section == key]
+    if not shown and not figures:
+        return None
+    opened, folded = _unfolded(shown)
+    middle = [_Fold(title=f"Layers between, {len(folded)} findings", sentences=folded)] if folded else []
+    others = [each for each in checkpoint_labels(result) if each != label]
+    return _Section(
+        title=TITLES[key],
+        introduction=INTRODUCTIONS[key],
+        pictures=[(inline_svg(p, f"r{number}-{p.name}-"), p.caption) for p in figures],
+        sentences=opened,
+        notes=notes(key, shown, result.provenance),
+        table=findings_table(shown),
+        folds=middle + [fold for each in others if (fold := _checkpoint_fold(key, result, each)) is not None],
+    )
+
+
+def _of(key: str, findings: Iterable[Finding]) -> list[Finding]:
+    if key != "other":
+        return sorted(
+            (f for f in findings if f.name in SECTIONS[key]), key=lambda f: SECTIONS[key].index(f.name)
+        )
+    known = {name for names in SECTIONS.values() for name in names}
+    return [finding for finding in findings if finding.name not in known]
+
+
+def _unfolded(findings: list[Finding]) -> tuple[list[str], list[str]]:
+    layers = sorted({f.index["layer"] for f in findings if isinstance(f.index.get("layer"), int)})
+    if len(findings) <= _OPEN or len(layers) <= 2:
+        return [sentence(finding) for finding in findings], []
+    between = set(layers[1:-1])
+    opened = [sentence(f) for f in findings if f.index.get("layer") not in between]
+    return opened, [sentence(f) for f in findings if f.index.get("layer") in between]
+
+
+def _checkpoint_fold(key: str, result: Result, label: str) -> _Fold | None:
+    found = _of(key, at_checkpoint(result, label).findings)
+    if not found:
+        return None
+    title = f"Checkpoint at {spoken(label)}, {len(found)} findings"
+    return _Fold(title=title, sentences=[sentence(finding) for finding in found], table=findings_table(found))
+
+
+def _checkpoint_words(result: Result, label: str) -> str:
+    others = [spoken(each) for each in checkpoint_labels(result) if each != label]
+    if label:
+        more = f" All analyses were also made at {', '.join(others)} (folded)." if others else ""
+        return f"Shown is the checkpoint at {spoken(label)}.{more}"
+    named = result.provenance.get("full_analyses_on") or [""]
+    return (
+        f"Shown is the checkpoint at {spoken(str(named[0]))}."
+        if named[0]
+        else "Shown is a single checkpoint."
+    )
+
+
+def _flat(provenance: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
+    for key, value in provenance.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            listed = isinstance(value, list | tuple)
+            yield f"{prefix}{key}", ", ".join(str(each) for each in value) if listed else str(value)
+
+
+def _environment() -> Environment:
+    def source(name: str) -> str:
+        return files("valuelens.analyses.report").joinpath("templates", name).read_text(encoding="utf-8")
+
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        loader=FunctionLoader(source),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals["css"] = Markup(source("report.css"))
+    return environment

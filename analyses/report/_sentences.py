@@ -1,0 +1,177 @@
+"""One plain sentence for every finding: its number, interval, control and standing, or why there is none."""
+
+from collections.abc import Callable
+
+from valuelens.analyses._result import Finding, Scalar
+from valuelens.analyses.report._numbers import interval_words, readable
+from valuelens.analyses.report._phrases import PHRASES, Phrase
+
+
+def sentence(finding: Finding) -> str:
+    """What a finding says, for somebody who has not read the papers.
+
+    Layers are counted from 0, as in hook names. A name without a phrase of its own gets its raw words.
+
+    Args:
+        finding: Any; without a number the sentence gives the reason.
+
+    Example:
+        >>> from valuelens.analyses import Control, Finding
+        >>> print(sentence(Finding(name="weight_cosine", estimate=0.98851, unit="1", n=0, definition="derived",
+        ...     index={"layer": 2}, control=Control(name="95 % quantile of random directions", estimate=0.9),
+        ...     reasons={"interval": "nothing is sampled"})))
+        Layer 2's update weights point along the TD direction (1, 1, -1) with cosine 0.989; 95 % of random
+        directions stay below 0.90.
+    """
+    phrase, words = PHRASES.get(finding.name) or _unknown(finding), _words(finding)
+    text = _missing(finding, phrase, words) if is_missing(finding) else _found(finding, phrase, words)
+    beside = _beside(finding, phrase, words)
+    details = "; ".join(_details(finding, phrase.sampled))
+    return f"{text[0].upper()}{text[1:]}; {beside}{f' ({details})' if details else ''}."
+
+
+def is_missing(finding: Finding) -> bool:
+    """Whether a finding has no estimate at all: none, unidentified, or a list of nothing."""
+    estimate = finding.estimate
+    if isinstance(estimate, list):
+        return all(x is None for x in estimate)
+    return estimate is None or estimate == "unidentified"
+
+
+def shown(finding: Finding) -> str:
+    """The estimate of a finding in readable digits, without its interval.
+
+    Shares and cosines that reach 1 by rounding are `>0.999`: they were measured, not defined.
+
+    Args:
+        finding: Any.
+    """
+    estimate = finding.estimate
+    if isinstance(estimate, list):
+        return _LISTS.get(finding.name, _plain_list)(estimate)
+    if is_missing(finding):
+        return "unidentified" if _reason(finding).startswith("unidentified") else "none"
+    return readable(estimate, at_most_one=finding.name in _AT_MOST_ONE)
+
+
+def shown_interval(finding: Finding) -> str:
+    """The interval of a finding in words, empty if there is none.
+
+    Args:
+        finding: Any.
+    """
+    if finding.interval is None:
+        return ""
+    return interval_words(*finding.interval, at_most_one=finding.name in _AT_MOST_ONE)
+
+
+def shown_control(finding: Finding) -> str:
+    """The control of a finding in readable digits; of a list over layers its last.
+
+    Args:
+        finding: Any.
+    """
+    if finding.control is None:
+        return ""
+    estimate = finding.control.estimate
+    if not isinstance(estimate, list):
+        return readable(estimate)
+    if finding.name == "value_lens":
+        return f"{readable(estimate[-1])} after the last layer"
+    if str(finding.index.get("property", "")).startswith("signs"):
+        return " and ".join("yes" if x else "no" for x in estimate)
+    return (" and " if finding.name == "emergence_step" else ", ").join(readable(x) for x in estimate)
+
+
+def _found(finding: Finding, phrase: Phrase, words: dict[str, str]) -> str:
+    text, estimate = phrase.text.format(**words), finding.estimate
+    if isinstance(estimate, int | float):
+        text += phrase.comment(estimate)
+    return f"{text} ({_reason(finding)})" if isinstance(estimate, list) and None in estimate else text
+
+
+def _beside(finding: Finding, phrase: Phrase, words: dict[str, str]) -> str:
+    why = finding.reasons.get("control")
+    if finding.control is None:
+        return f"no control: {why}"
+    return phrase.beside.format(**words) + (f" ({why})" if why else "")
+
+
+def _missing(finding: Finding, phrase: Phrase, words: dict[str, str]) -> str:
+    noun, reason = phrase.noun.format(**words), _reason(finding)
+    is_state = reason.startswith(("unidentified", "not defined"))
+    return f"{noun} is {reason}" if is_state else f"{noun} has no number: {reason}"
+
+
+def _words(finding: Finding) -> dict[str, str]:
+    index = {key: str(value) for key, value in finding.index.items()}
+    interval = shown_interval(finding)
+    return (
+        _ABSENT
+        | index
+        | _place(finding)
+        | {
+            "fit": _FITS.get(index.get("fit", ""), ""),
+            "x": shown(finding) + (f" (95 % interval {interval})" if interval else ""),
+            "c": shown_control(finding),
+            "name": finding.control.name if finding.control else "the control",
+            "unit": finding.unit,
+        }
+    )
+
+
+def _place(finding: Finding) -> dict[str, str]:
+    layer, head = finding.index.get("layer"), finding.index.get("head")
+    if layer is None:
+        return {"whose": "the model's", "inside": "", "after": "after the last layer"}
+    if layer == "all":
+        return {"whose": "the tied layers'", "inside": "in the tied layers, ", "after": "after every layer"}
+    where = f"layer {layer}" if head is None else f"layer {layer}, head {head}"
+    return {"whose": f"{where}'s", "inside": f"in {where}, ", "after": f"after {where}"}
+
+
+def _details(finding: Finding, sampled: str) -> list[str]:
+    index, parts = finding.index, []
+    if "checkpoint" in index:
+        parts.append(f"step {str(index['checkpoint']).removeprefix('step-').lstrip('0') or '0'}")
+    if "seed" in index:
+        parts.append(f"seed {index['seed']}")
+    if finding.n and not is_missing(finding):
+        parts.append(f"{finding.n} {sampled}")
+    return parts + ([_STANDING[finding.definition]] if finding.definition in _STANDING else [])
+
+
+def _reason(finding: Finding) -> str:
+    return finding.reasons.get("estimate", _EMPTY_MEMORIES)
+
+
+def _unknown(finding: Finding) -> Phrase:
+    name = finding.name.replace("_", " ")
+    return Phrase(noun=f"{{whose}} {name}", text=f"{{whose}} {name} is {{x}}", beside="{name}: {c}")
+
+
+def _lens_list(values: list[Scalar]) -> str:
+    last = len(values) - 1
+    chosen = sorted({0, (last + 1) // 2, last})
+    parts = [f"{readable(values[i])} {'at the input' if i == 0 else f'after layer {i - 1}'}" for i in chosen]
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _weights_list(values: list[Scalar]) -> str:
+    named = zip(("w_R", "w_T", "w_C"), values, strict=True)
+    return ", ".join(f"{name} unknown" if w is None else f"{name} = {readable(w)}" for name, w in named)
+
+
+def _plain_list(values: list[Scalar]) -> str:
+    return ", ".join(readable(x) for x in values)
+
+
+_AT_MOST_ONE = ("within_chain_r2", "weight_cosine", "reparameterisation_r2")
+_LISTS: dict[str, Callable[[list[Scalar]], str]] = {"value_lens": _lens_list, "weights": _weights_list}
+_FITS = {"weights": "with the layer's own attention", "function": "to the values alone"}
+_ABSENT = {"reference": "reference", "matrix": "the matrices", "property": "the property"}
+_STANDING = {"choice": "our definition", "audit": "second-hand equation"}
+_EMPTY_MEMORIES = (
+    "unidentified: an entry that it needs has exactly zero gradient (in the first of several untied layers both "
+    "memories are still empty)"
+)

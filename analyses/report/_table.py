@@ -1,0 +1,171 @@
+"""Tables of a report: findings by quantity and layer, each cell with its interval and control."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from valuelens.analyses._result import Finding, Result
+from valuelens.analyses.report._checkpoints import at_checkpoint, last_checkpoints, spoken
+from valuelens.analyses.report._sentences import shown, shown_control, shown_interval
+
+_PLACES = ("layer", "head", "seed", "checkpoint")
+_DETAILS = ("quantity", "where", "estimate", "95 % interval", "control", "n", "standing")
+_WHOLE = ("whole model", "all layers")
+_COMPARED: tuple[tuple[str, str, dict[str, str]], ...] = (
+    ("error / constant's, contexts", "context_msve_vs_constant", {}),
+    ("error / constant's, query", "msve_vs_constant", {}),
+    ("within-chain R2", "within_chain_r2", {}),
+    ("signs of w", "sign_pattern", {}),
+    ("cosine with (1, 1, -1)", "weight_cosine", {}),
+    ("effective discount", "effective_discount", {}),
+    ("updates explained by TD", "reparameterisation_r2", {"fit": "weights"}),
+    ("kernel diagonal", "kernel_diagonal_mean", {}),
+    ("margin of Assumption 5.1", "assumption_margin", {}),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """What stands in one place of a table.
+
+    Attributes:
+        main: The estimate.
+        small: Lines below it: interval and control.
+    """
+
+    main: str = ""
+    small: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """A named row.
+
+    Attributes:
+        name: What is told.
+        small: What holds for the whole row.
+        cells: One a column.
+    """
+
+    name: str
+    small: tuple[str, ...] = ()
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """A table.
+
+    Attributes:
+        columns: Its head, that of the names included.
+        rows: Below the head.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+def findings_table(findings: Iterable[Finding]) -> Table:
+    """Quantities down and layers across; where no quantity has two places, everything about it in its row.
+
+    Args:
+        findings: Of one checkpoint, or of a run.
+    """
+    by_quantity: dict[str, list[Finding]] = {}
+    for finding in findings:
+        by_quantity.setdefault(_quantity(finding), []).append(finding)
+    if all(len(found) == 1 for found in by_quantity.values()):
+        rows = tuple(_detailed(found[0]) for found in by_quantity.values())
+        return _without_empty(Table(columns=_DETAILS, rows=rows))
+    places = tuple(dict.fromkeys(_where(finding) for found in by_quantity.values() for finding in found))
+    rows = tuple(_across(name, found, places) for name, found in by_quantity.items())
+    return Table(columns=("quantity", *places), rows=rows)
+
+
+def comparison_table(results: Iterable[tuple[str, Result]]) -> Table:
+    """One row a result, or a row for the last checkpoint of every seed of a run.
+
+    Args:
+        results: Title and result.
+    """
+    rows = [row for title, result in results for row in _compared(title, result)]
+    return _without_empty(Table(columns=("model", *(head for head, _, _ in _COMPARED)), rows=tuple(rows)))
+
+
+def _without_empty(table: Table) -> Table:
+    used = [k for k in range(len(table.columns) - 1) if any(row.cells[k] != Cell() for row in table.rows)]
+    rows = tuple(replace(row, cells=tuple(row.cells[k] for k in used)) for row in table.rows)
+    return Table(columns=(table.columns[0], *(table.columns[k + 1] for k in used)), rows=rows)
+
+
+def _detailed(finding: Finding) -> Row:
+    name, control = _control_name(finding), shown_control(finding)
+    words = (
+        "" if _where(finding) in _WHOLE else _where(finding),
+        shown(finding),
+        shown_interval(finding),
+        f"{control} ({name})" if control else "",
+        str(finding.n or ""),
+        finding.definition,
+    )
+    return Row(name=_quantity(finding), cells=tuple(Cell(main=word) for word in words))
+
+
+def _across(name: str, findings: list[Finding], places: tuple[str, ...]) -> Row:
+    cells = {_where(finding): _cell(finding, "control") for finding in findings}
+    first = findings[0]
+    small = [f"control: {_control_name(first)}"] if first.control else []
+    small.append(f"n {first.n}, {first.definition}" if first.n else first.definition)
+    return Row(name=name, small=tuple(small), cells=tuple(cells.get(place, Cell()) for place in places))
+
+
+def _compared(title: str, result: Result) -> list[Row]:
+    labels = last_checkpoints(result)
+    if not labels:
+        return [Row(name=title, cells=_summary(result))]
+    return [
+        Row(name=title, small=(spoken(label),), cells=_summary(at_checkpoint(result, label)))
+        for label in labels
+    ]
+
+
+def _summary(result: Result) -> tuple[Cell, ...]:
+    return tuple(_range(result.find(name, **index)) for _, name, index in _COMPARED)
+
+
+def _range(findings: list[Finding]) -> Cell:
+    """One finding as it is; several layers from the first to the last, their control as far as it is the same."""
+    if not findings:
+        return Cell()
+    if len(findings) == 1:
+        return _cell(findings[0], _control_name(findings[0]))
+    words = list(dict.fromkeys(shown(finding) for finding in findings))
+    controls = list(dict.fromkeys(shown_control(finding) for finding in findings if finding.control))
+    ends = controls if len(controls) < 3 else [controls[0], "...", controls[-1]]
+    return Cell(
+        main=" | ".join(words),
+        small=(f"{_control_name(findings[0])}: {' | '.join(ends)}",) if controls else (),
+    )
+
+
+def _cell(finding: Finding, control: str) -> Cell:
+    interval, beside = shown_interval(finding), shown_control(finding)
+    small = [f"95 %: {interval}"] if interval else []
+    return Cell(main=shown(finding), small=(*small, *([f"{control}: {beside}"] if beside else [])))
+
+
+def _control_name(finding: Finding) -> str:
+    return finding.control.name if finding.control else ""
+
+
+def _quantity(finding: Finding) -> str:
+    more = [str(value) for key, value in finding.index.items() if key not in _PLACES]
+    return ", ".join((finding.name.replace("_", " "), *more))
+
+
+def _where(finding: Finding) -> str:
+    index = finding.index
+    parts = (
+        [_WHOLE[1] if index.get("layer") == "all" else f"layer {index['layer']}"] if "layer" in index else []
+    )
+    parts += [f"{key} {index[key]}" for key in ("head", "seed") if key in index]
+    return ", ".join(parts) or _WHOLE[0]

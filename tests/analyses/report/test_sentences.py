@@ -1,0 +1,200 @@
+"""Every finding has a sentence with its number, its control and its reason; numbers never claim more than they know."""
+
+import re
+
+import pytest
+
+from valuelens.analyses import Control, Finding, result_schema
+from valuelens.analyses.report._numbers import interval_words, readable
+from valuelens.analyses.report._phrases import PHRASES, SECTIONS
+from valuelens.analyses.report._sentences import is_missing, sentence, shown, shown_control, shown_interval
+
+NAMES = result_schema()["$defs"]["finding"]["properties"]["name"]["enum"]
+LISTS = {"value_lens": [1.0, 0.54321, 0.12345], "weights": [1.34, 1.27, -1.41]}
+CONTROL_LISTS = {
+    "value_lens": [1.0, 2.0, 3.25],
+    "weights": [1.0, 1.0, -1.0],
+    "emergence_step": [0.111, 0.613],
+}
+INDEX = {"layer": 2, "reference": "true value", "matrix": "A", "property": "signs", "fit": "weights"}
+
+each_name = pytest.mark.parametrize("name", NAMES)
+
+
+def finding(name: str, **changes: object) -> Finding:
+    """A finding of that name with everything that a finding can have."""
+    estimate = "++-" if name == "sign_pattern" else LISTS.get(name, 0.98765)
+    fields: dict[str, object] = {
+        "name": name,
+        "estimate": 159 if name == "emergence_step" else estimate,
+        "unit": "1",
+        "n": 256,
+        "definition": "choice",
+        "index": {
+            "layer": 2,
+            "fit": "weights",
+            "matrix": "A",
+            "reference": "true value",
+            "property": "diagonal",
+        },
+        "interval": (0.91234, 0.99123),
+        "control": Control(name="the control", estimate=CONTROL_LISTS.get(name, 0.45678)),
+        "reasons": {},
+    }
+    return Finding(**{**fields, **changes})
+
+
+@each_name
+def test_every_name_has_a_sentence_and_a_section(name: str) -> None:
+    assert name in PHRASES
+    assert [section for section, names in SECTIONS.items() if name in names] != []
+
+
+@each_name
+def test_a_sentence_has_number_interval_control_n_and_standing(name: str) -> None:
+    found = finding(name)
+    text = sentence(found)
+    for part in (shown(found), shown_interval(found), shown_control(found), "256", "our definition"):
+        assert part
+        assert part in text
+    assert text[0] in f'"{text[0].upper()}'
+    assert text.endswith(").")
+    assert not re.search(r"[{}]|None|nan", text)
+
+
+@each_name
+def test_a_sentence_without_a_number_gives_the_reason_and_the_control(name: str) -> None:
+    reasons = {"estimate": "the layer does not move the values", "interval": "no estimate"}
+    found = finding(name, estimate=None, interval=None, reasons=reasons)
+    text = sentence(found)
+    assert reasons["estimate"] in text
+    assert shown_control(found) in text
+    assert "256" not in text
+
+
+@each_name
+def test_a_sentence_without_a_control_gives_the_reason(name: str) -> None:
+    why = "not applicable: nothing is estimated"
+    assert f"no control: {why}" in sentence(finding(name, control=None, reasons={"control": why}))
+
+
+def test_a_control_without_a_number_gives_the_reason() -> None:
+    other = Control(name="the rule with exchanged rewards", estimate=None)
+    text = sentence(finding("functional_distance", control=other, reasons={"control": "it diverges"}))
+    assert "the rule with exchanged rewards differs by none (it diverges)" in text
+
+
+def test_a_sentence_reads_like_one() -> None:
+    cosine = finding(
+        "weight_cosine",
+        estimate=0.98851,
+        n=0,
+        definition="derived",
+        index={"layer": 2},
+        interval=None,
+        control=Control(name="95 % quantile of random directions", estimate=0.9),
+        reasons={"interval": "nothing is sampled"},
+    )
+    assert sentence(cosine) == (
+        "Layer 2's update weights point along the TD direction (1, 1, -1) with cosine 0.989; "
+        "95 % of random directions stay below 0.90."
+    )
+
+
+@pytest.mark.parametrize(
+    ("index", "words"),
+    [
+        ({"layer": 0}, "Layer 0's update"),
+        ({"layer": "all"}, "The tied layers' update"),
+        ({}, "The model's update"),
+        ({"layer": 1, "head": 3}, "Layer 1, head 3's update"),
+    ],
+)
+def test_the_place_is_named(index: dict[str, int | str], words: str) -> None:
+    assert sentence(finding("weight_cosine", index=index)).startswith(words)
+
+
+def test_seed_and_checkpoint_are_named() -> None:
+    text = sentence(finding("coverage", index={"seed": 3, "checkpoint": "step-00000045"}))
+    assert "(step 45; seed 3; 256 tasks; our definition)" in text
+
+
+def test_unidentified_is_said_with_its_reason() -> None:
+    found = finding("sign_pattern", estimate="unidentified", interval=None, reasons={"interval": "-"})
+    assert is_missing(found)
+    assert "is unidentified: an entry that it needs has exactly zero gradient" in sentence(found)
+    reasons = {"interval": "-", "estimate": "why"}
+    partly = finding("weights", estimate=[2.06, None, None], interval=None, reasons=reasons)
+    assert "w_R = 2.06, w_T unknown, w_C unknown (why)" in sentence(partly)
+
+
+def test_second_hand_equations_are_marked() -> None:
+    assert "second-hand equation" in sentence(finding("assumption_margin", definition="audit"))
+    assert "our definition" not in sentence(finding("assumption_margin", definition="derived"))
+
+
+@pytest.mark.parametrize(
+    ("name", "estimate", "words"),
+    [
+        ("assumption_margin", -0.5, "does not hold (it is sufficient, not necessary)"),
+        ("assumption_margin", 0.1, "the assumption holds"),
+        ("contraction_norm", 1.7, "above 1 says nothing about contraction"),
+        ("contraction_norm", 0.7, "below 1 an update contracts"),
+        ("spectral_radius", 1.2, "need not vanish"),
+        ("spectral_radius", 0.7, "below 1 they vanish"),
+        ("reparameterisation_r2", -2.0, "worse than predicting no change"),
+        ("within_chain_r2", -2.0, "worse than predicting no difference"),
+        ("effective_discount", 0.4, "to which the cosine is blind"),
+    ],
+)
+def test_the_size_of_a_number_is_explained(name: str, estimate: float, words: str) -> None:
+    assert words in sentence(finding(name, estimate=estimate))
+
+
+def test_what_rounds_to_one_was_not_measured_as_one() -> None:
+    found = finding("reparameterisation_r2", estimate=1.0, interval=(1.0, 1.0))
+    assert ">0.999 (95 % interval above 0.999)" in sentence(found)
+    assert "1 to 1" not in sentence(found)
+
+
+@pytest.mark.parametrize(
+    ("x", "words"),
+    [
+        (None, "none"),
+        ("++-", "++-"),
+        (1311, "1,311"),
+        (1.0, "1"),
+        (0.0, "0"),
+        (0.5, "0.50"),
+        (0.28973, "0.290"),
+        (0.99999, "1.00"),
+        (2.0600, "2.06"),
+        (12.345, "12.3"),
+        (0.00871, "0.0087"),
+        (-0.00058, "-0.00058"),
+        (-0.000031, "-3.1e-5"),
+        (1e-12, "<1e-9"),
+        (-1e-12, ">-1e-9"),
+        (-12418.5, "-12,418"),
+    ],
+)
+def test_numbers_are_readable(x: float | int | str | None, words: str) -> None:
+    assert readable(x) == words
+
+
+@pytest.mark.parametrize(
+    ("ends", "words"),
+    [
+        ((0.1503, 0.433), "0.150 to 0.433"),
+        ((1.0739, 1.0744), "1.0739 to 1.0744"),
+        ((0.3, 0.3), "within rounding of 0.30"),
+        ((-0.5, 0.0), "-0.50 to 0"),
+    ],
+)
+def test_intervals_never_read_as_a_point(ends: tuple[float, float], words: str) -> None:
+    assert interval_words(*ends) == words
+
+
+def test_every_finding_of_a_kind_nobody_thought_of_is_still_told() -> None:
+    text = sentence(finding("brand_new"))
+    assert text.startswith("Layer 2's brand new is 0.988 (95 % interval 0.912 to 0.991); the control: 0.457")

@@ -1,0 +1,313 @@
+"""Every question on a checkpoint or a run: what is answered where, what is remembered, and what is refused."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from valuelens.analyses import ANALYSES, RUN_ANALYSES, AnalysisConfig, Result, analyze, load_result
+from valuelens.analyses import _analyze as module
+from valuelens.models import InputError
+from valuelens.models.icrl import (
+    RunConfig,
+    build,
+    checkpoint_hash,
+    checkpoint_paths,
+    pretrain,
+    save_checkpoint,
+    theta_star,
+)
+
+QUICK = AnalysisConfig(num_tasks=8)
+MODELS = {
+    "tsm": {"num_layers": 2},
+    "tsm untied factored": {"num_layers": 2, "tied": False, "weights": "factored"},
+    "dual": {"arch": "dual", "num_layers": 2},
+    "dual full": {"arch": "dual", "weights": "full", "num_layers": 2},
+    "one layer": {"num_layers": 1},
+    "linear": {"arch": "linear", "num_layers": 2},
+    "linear full": {"arch": "linear", "num_layers": 2, "weights": "full", "tied": False},
+    "transformer": {"arch": "transformer", "num_layers": 1, "d_model": 8, "num_heads": 2},
+}
+SKIPPED = {
+    "linear": ["reparameterisation", "diagonality"],
+    "linear full": ["reparameterisation", "diagonality"],
+    "transformer": ["distance", "reparameterisation"],
+}
+
+
+def config(**model: object) -> RunConfig:
+    return RunConfig.model_validate(
+        {
+            "task": {"num_states": 5, "context_length": 10},
+            "model": {"num_layers": 2, **model},
+            "train": {"steps": 30, "batch_size": 8, "num_checkpoints": 5},
+        }
+    )
+
+
+def checkpoint(folder: Path, **model: object) -> Path:
+    chosen = config(**model)
+    learner = build(chosen.model, chosen.task, torch.Generator().manual_seed(0))
+    save_checkpoint(folder / "model", learner, chosen, step=0)
+    return folder / "model"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two seeds, 30 steps each."""
+    run = tmp_path_factory.mktemp("runs") / "run"
+    pretrain(config(), run, num_seeds=2)
+    return run
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the questions that were computed, in order."""
+    made: list[str] = []
+
+    def counted(name: str, function: object) -> object:
+        def call(*arguments: object) -> object:
+            made.append(name)
+            return function(*arguments)
+
+        return call
+
+    monkeypatch.setattr(module, "ANALYSES", {name: counted(name, f) for name, f in ANALYSES.items()})
+    monkeypatch.setattr(module, "measurements", counted("emergence", module.measurements))
+    return made
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_architecture_is_analysed(tmp_path: Path, name: str) -> None:
+    path = checkpoint(tmp_path, **MODELS[name])
+    result = analyze(path, QUICK, out=tmp_path / "out")
+    assert [each["what"] for each in result.skipped] == SKIPPED.get(name, [])
+    assert all(each["why"] for each in result.skipped)
+    assert result.verdict.startswith("This model has not learned")
+    assert load_result(tmp_path / "out").findings == result.findings
+    assert result.find("msve_ratio")
+    assert not any({"checkpoint", "seed"} & set(finding.index) for finding in result.findings)
+
+
+def test_theta_star_is_recognised(tmp_path: Path) -> None:
+    chosen = config(num_layers=8)
+    model = theta_star(feature_dim=4, num_layers=8, gamma=0.5, alpha=0.9, sharpness=7.0)
+    save_checkpoint(tmp_path / "model", model, chosen, step=0)
+    result = analyze(tmp_path / "model", AnalysisConfig(num_tasks=64))
+    assert result.verdict.startswith("This model evaluates states in context: ")
+    assert "Its update weights have the TD signs ++- with cosine 1 to (1, 1, -1)" in result.verdict
+    assert "effective discount is 0.5." in result.verdict
+    assert_close(result.find("sharpness")[0].estimate, 7.0)
+
+
+def test_the_provenance_repeats_the_request(tmp_path: Path) -> None:
+    path = checkpoint(tmp_path)
+    given = analyze(path, AnalysisConfig(num_tasks=8, seed=3, only=("slots",))).provenance
+    request = given["request"]
+    assert request["checkpoints"] == {"model": checkpoint_hash(path)}
+    assert (tuple(request["only"]), request["num_tasks"], request["seed"]) == (("slots",), 8, 3)
+    assert given["config"]["model"]["num_layers"] == 2
+    assert given["full_analyses_on"] == ["model"]
+    assert {"torch", "valuelens", "python"} <= set(given["versions"])
+
+
+def test_a_weight_file_will_do(tmp_path: Path) -> None:
+    path = checkpoint(tmp_path)
+    folder, file = analyze(path, QUICK), analyze(path / "model.safetensors", QUICK)
+    assert folder.findings == file.findings
+
+
+def test_a_run_is_followed(trained: Path) -> None:
+    result = analyze(trained, QUICK)
+    paths = checkpoint_paths(trained)
+    assert len(result.tables["emergence"]) == len(paths)
+    names = [each.name for each in paths if each.seed == 0]
+    full = [names[0], names[len(names) // 2], names[-1]]
+    assert result.provenance["full_analyses_on"] == [f"seed-{s}/{name}" for s in (0, 1) for name in full]
+    found = [(finding.index["seed"], finding.index["checkpoint"]) for finding in result.find("msve_ratio")]
+    assert found == [(seed, name) for seed in (0, 1) for name in full]
+    assert {finding.index["seed"] for finding in result.find("emergence_step")} == {0, 1}
+    assert result.arrays[f"seed-1/{full[-1]}/w"].axes == "layer 3"
+    row = result.tables["emergence"].query("seed == 1 and step == 30").iloc[0]
+    (last,) = result.find("msve_vs_constant", seed=1, checkpoint=full[-1])
+    assert_close(float(row["msve_vs_constant"]), last.estimate)
+
+
+def test_a_full_analysis_asks_everywhere(trained: Path) -> None:
+    result = analyze(trained, AnalysisConfig(num_tasks=4, only=("slots",), full=True))
+    assert len(result.find("msve_ratio")) == len(checkpoint_paths(trained))
+
+
+def test_emergence_alone_is_light(trained: Path, calls: list[str]) -> None:
+    result = analyze(trained, AnalysisConfig(num_tasks=4, only=("emergence",)))
+    assert set(calls) == {"emergence"}
+    assert {finding.name for finding in result.findings} == {"emergence_step"}
+    assert result.verdict == "Nothing was measured that supports a verdict."
+
+
+def test_questions_stand_in_their_own_order(tmp_path: Path, calls: list[str]) -> None:
+    analyze(checkpoint(tmp_path), AnalysisConfig(num_tasks=4, only=("diagonality", "slots")))
+    assert calls == ["slots", "diagonality"]
+
+
+def test_progress_counts_every_unit(trained: Path) -> None:
+    seen: list[tuple[str, int, int]] = []
+    analyze(
+        trained,
+        AnalysisConfig(num_tasks=4, only=("slots", "emergence")),
+        progress=lambda what, done, total: seen.append((what, done, total)),
+    )
+    total = len(checkpoint_paths(trained)) + 6
+    assert [(done, of) for _, done, of in seen] == [(k, total) for k in range(1, total + 1)]
+    assert sum(what.startswith("slots seed-0/") for what, *_ in seen) == 3
+
+
+def test_a_second_call_reads_the_result(tmp_path: Path, calls: list[str]) -> None:
+    path, out = checkpoint(tmp_path), tmp_path / "out"
+    first = analyze(path, QUICK, out=out)
+    assert calls == list(ANALYSES)
+    again = analyze(path, QUICK, out=out)
+    assert calls == list(ANALYSES)
+    assert (again.findings, again.verdict) == (first.findings, first.verdict)
+    assert json.loads(json.dumps(first.provenance)) == again.provenance
+
+
+def test_an_interrupted_analysis_goes_on(
+    tmp_path: Path, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, out = checkpoint(tmp_path), tmp_path / "out"
+
+    def interrupt(_: object) -> Result:
+        raise KeyboardInterrupt
+
+    counted = module.ANALYSES
+    monkeypatch.setattr(module, "ANALYSES", {**counted, "reparameterisation": interrupt})
+    with pytest.raises(KeyboardInterrupt):
+        analyze(path, QUICK, out=out)
+    assert calls == ["slots", "distance"]
+    assert not (out / "result.json").exists()
+    monkeypatch.setattr(module, "ANALYSES", counted)
+    resumed = analyze(path, QUICK, out=out)
+    assert calls == list(ANALYSES)
+    assert resumed.findings == analyze(path, QUICK).findings
+
+
+@pytest.mark.parametrize("name", ["result.json", "arrays.safetensors"])
+def test_a_corrupt_cache_entry_is_computed_again(tmp_path: Path, calls: list[str], name: str) -> None:
+    path, out = checkpoint(tmp_path), tmp_path / "out"
+    first = analyze(path, QUICK, out=out)
+    (out / "result.json").unlink()
+    sorted((out / "cache").glob(f"*/{name}"))[0].write_bytes(b"{")
+    again = analyze(path, QUICK, out=out)
+    assert len(calls) == len(ANALYSES) + 1
+    assert again.findings == first.findings
+
+
+def test_what_a_killed_run_left_is_taken_up(tmp_path: Path, calls: list[str]) -> None:
+    path, out = checkpoint(tmp_path), tmp_path / "out"
+    first = analyze(path, QUICK, out=out)
+    (out / "result.json").unlink()  # written last; arrays and tables are there
+    (out / "tables").mkdir(exist_ok=True)
+    (out / ".valuelens-tmp-1-new-result.json").write_text("{", encoding="utf-8")
+    assert analyze(path, QUICK, out=out).findings == first.findings
+    assert calls == list(ANALYSES)
+    assert not list(out.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"num_tasks": 9}, "num_tasks must be 9; found 8"),
+        ({"seed": 1}, "seed must be 1; found 0"),
+        ({"dtype": "float32"}, "dtype must be 'float32'; found 'float64'"),
+        ({"only": ("slots",)}, r"only must be \['slots'\]; found \['slots', 'distance', "),
+    ],
+)
+def test_another_request_is_refused(tmp_path: Path, other: dict[str, object], told: str) -> None:
+    path, out = checkpoint(tmp_path), tmp_path / "out"
+    analyze(path, QUICK, out=out)
+    with pytest.raises(InputError, match=f"a result of the same request is continued: {told}.*--overwrite"):
+        analyze(path, AnalysisConfig(**{"num_tasks": 8, **other}), out=out)
+
+
+def test_other_weights_are_refused(tmp_path: Path) -> None:
+    path, out = checkpoint(tmp_path), tmp_path / "out"
+    analyze(path, QUICK, out=out)
+    chosen = config()
+    shutil.rmtree(path)
+    save_checkpoint(path, build(chosen.model, chosen.task, torch.Generator().manual_seed(1)), chosen, step=0)
+    with pytest.raises(
+        InputError, match=r"continued: checkpoints\.model must be '[0-9a-f]{64}'; found '[0-9a-f]{64}'"
+    ):
+        analyze(path, QUICK, out=out)
+
+
+def test_a_result_without_its_request_is_refused(tmp_path: Path) -> None:
+    path, out = checkpoint(tmp_path), tmp_path / "out"
+    analyze(path, QUICK, out=out)
+    data = json.loads((out / "result.json").read_text(encoding="utf-8"))
+    data["provenance"] = {}
+    (out / "result.json").write_text(json.dumps(data), encoding="utf-8")
+    with pytest.raises(InputError, match=r"continued: checkpoints\.model must be .*; found None"):
+        analyze(path, QUICK, out=out)
+
+
+def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
+    path, out = checkpoint(tmp_path), tmp_path / "out"
+    out.mkdir()
+    (out / "thesis.tex").write_text("dear", encoding="utf-8")
+    with pytest.raises(InputError, match="must be a new folder or a result; found other files"):
+        analyze(path, QUICK, out=out)
+    assert [each.name for each in out.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (
+            "distnace",
+            r"--only takes slots, .* on a single checkpoint; found 'distnace' \(did you mean distance\?\)",
+        ),
+        ("emergence", r"on a single checkpoint; found 'emergence'"),
+        ("", r"found ''; option --only"),
+    ],
+)
+def test_unknown_questions_are_refused(tmp_path: Path, name: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        analyze(checkpoint(tmp_path), AnalysisConfig(num_tasks=4, only=("slots", name)))
+
+
+def test_a_run_takes_its_own_questions(trained: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"--only takes .*emergence; found 'emergency' \(did you mean emergence\?\)"
+    ):
+        analyze(trained, AnalysisConfig(num_tasks=4, only=("emergency",)))
+    assert RUN_ANALYSES == ("emergence",)
+
+
+def test_there_must_be_something(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="a checkpoint or run folder must exist; found nothing"):
+        analyze(tmp_path / "nowhere", QUICK)
+    with pytest.raises(InputError, match=r"a checkpoint has a model\.safetensors; found none"):
+        analyze(tmp_path, QUICK)
+
+
+def test_two_tasks_are_the_least() -> None:
+    with pytest.raises(InputError, match="num_tasks must be at least 2; found 1; option --num-tasks"):
+        AnalysisConfig(num_tasks=1)
+
+
+@pytest.mark.parametrize("name", ["tsm", "linear", "transformer"])
+def test_two_tasks_are_enough(tmp_path: Path, name: str) -> None:
+    result = analyze(checkpoint(tmp_path, **MODELS[name]), AnalysisConfig(num_tasks=2, dtype="float32"))
+    result.summary()
+
+
+@pytest.mark.slow
+def test_processes_agree_with_one(trained: Path, tmp_path: Path) -> None:
+    asked = AnalysisConfig(num_tasks=4, only=("slots", "emergence"))
+    assert analyze(trained, asked, jobs=2, out=tmp_path).findings == analyze(trained, asked).findings

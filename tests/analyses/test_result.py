@@ -1,0 +1,207 @@
+"""Results: nothing without its reasons, bit for bit through a file, and one line for every damage."""
+
+import json
+import math
+import os
+from pathlib import Path
+
+import jsonschema
+import pandas as pd
+import pytest
+import torch
+from torch.testing import assert_close
+
+from valuelens.analyses import (
+    Array,
+    Control,
+    Finding,
+    Result,
+    load_result,
+    merged,
+    result_schema,
+    save_result,
+)
+from valuelens.models import InputError
+
+WHY = {"interval": "single seed", "control": "not applicable", "estimate": "not defined"}
+
+
+def finding(estimate: object = 0.1 + 0.2, **changes: object) -> Finding:
+    fields = {"name": "step_size", "unit": "1", "n": 3, "definition": "derived", "reasons": WHY, **changes}
+    return Finding(estimate=estimate, **fields)
+
+
+def example() -> Result:
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return Result(
+        kind="in-context-rl",
+        verdict="Alles « gut ».",
+        findings=(
+            finding(index={"layer": 0}),
+            finding([1.0, math.nan, 1e-320], index={"layer": "all", "seed": 3}),
+            finding("++-", name="sign_pattern", control=Control(name="TD", estimate="++-")),
+            finding(1 / 3, interval=(0.1, 1 - 1e-16), control=Control(name="theta*", estimate=[1.0, None])),
+        ),
+        skipped=({"what": "credit", "why": "nothing to see"},),
+        provenance={"request": {"num_tasks": 4}, "seconds": 0.1},
+        arrays={
+            "seed-0/x": Array(axes="layer task", values=x),
+            "view": Array(axes="task layer", values=x.T),
+            "same": Array(axes="layer task", values=x),
+            "float32": Array(axes="n", values=torch.tensor([1.1, math.nan, -0.0])),
+            "states": Array(axes="n", values=torch.arange(4)),
+            "empty": Array(axes="n", values=torch.zeros(0)),
+            "scalar": Array(axes="", values=torch.tensor(2.5)),
+        },
+        tables={"emergence": pd.DataFrame({"step": [0, 10], "loss": [0.1, math.nan], "name": ["a", "b"]})},
+    )
+
+
+def test_a_result_survives_its_file_bit_for_bit(tmp_path: Path) -> None:
+    saved = example()
+    save_result(saved, tmp_path)
+    read = load_result(tmp_path)
+    assert (read.kind, read.verdict, read.provenance) == (saved.kind, saved.verdict, saved.provenance)
+    assert read.findings == saved.findings
+    assert read.skipped == saved.skipped
+    assert read.arrays.keys() == saved.arrays.keys()
+    for name, array in saved.arrays.items():
+        assert read.arrays[name].axes == array.axes
+        assert_close(read.arrays[name].values, array.values, rtol=0, atol=0, equal_nan=True)
+    assert read.tables.keys() == saved.tables.keys()
+    pd.testing.assert_frame_equal(read.tables["emergence"], saved.tables["emergence"], check_exact=True)
+
+
+def test_an_empty_result_survives(tmp_path: Path) -> None:
+    save_result(Result(kind="in-context-rl"), tmp_path)
+    assert load_result(tmp_path) == Result(kind="in-context-rl")
+
+
+def test_a_second_result_replaces_the_first(tmp_path: Path) -> None:
+    save_result(example(), tmp_path)
+    save_result(Result(kind="in-context-rl", verdict="new"), tmp_path)
+    read = load_result(tmp_path)
+    assert (read.verdict, dict(read.arrays), dict(read.tables)) == ("new", {}, {})
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_becomes_null(bad: float) -> None:
+    assert finding(bad).estimate is None
+    assert finding([1.0, bad]).estimate == [1.0, None]
+    assert Control(name="a", estimate=bad).estimate is None
+    text = json.dumps(Result(kind="in-context-rl", findings=(finding([bad]),)).summary(), allow_nan=False)
+    assert json.loads(text)["findings"][0]["estimate"] == [None]
+
+
+@pytest.mark.parametrize("key", ["estimate", "interval", "control"])
+def test_what_is_missing_says_why(key: str) -> None:
+    reasons = {other: text for other, text in WHY.items() if other != key}
+    with pytest.raises(ValueError, match=f"a finding without {key} says why; found no reason; step_size"):
+        finding(math.nan, reasons=reasons)
+
+
+def test_a_control_with_a_hole_says_why() -> None:
+    with pytest.raises(ValueError, match="a finding without control says why"):
+        finding(control=Control(name="a", estimate=[1.0, math.nan]), reasons={"interval": "single seed"})
+
+
+def test_the_schema_refuses_unknown_names() -> None:
+    result = Result(kind="in-context-rl", findings=(finding(name="step_sise"),))
+    with pytest.raises(jsonschema.ValidationError, match="'step_sise' is not one of"):
+        result.summary()
+
+
+def test_nothing_is_written_of_what_does_not_fit(tmp_path: Path) -> None:
+    with pytest.raises(jsonschema.ValidationError, match="'tea leaves' is not one of"):
+        save_result(Result(kind="tea leaves"), tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_schema_is_a_schema() -> None:
+    jsonschema.Draft202012Validator.check_schema(result_schema())
+
+
+def test_findings_are_found_by_name_and_index() -> None:
+    result = example()
+    assert result.find("step_size", layer=0) == [result.findings[0]]
+    assert result.find("step_size", layer="all", seed=3) == [result.findings[1]]
+    assert result.find("step_size", layer=7) == []
+    assert len(result.find("step_size")) == 3
+
+
+def test_parts_are_joined_in_their_order() -> None:
+    one, two = Result(kind="in-context-rl", findings=(finding(1.0),)), example()
+    whole = merged([one, two], verdict="both")
+    assert whole.findings == (*one.findings, *two.findings)
+    assert (whole.verdict, whole.skipped, whole.arrays, whole.tables.keys()) == (
+        "both",
+        two.skipped,
+        two.arrays,
+        two.tables.keys(),
+    )
+
+
+def damaged(folder: Path, name: str, content: bytes | None) -> str:
+    save_result(example(), folder)
+    path = folder / name
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
+    with pytest.raises(InputError) as error:
+        load_result(folder)
+    assert "\n" not in str(error.value)
+    assert str(path.parent) in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "a result folder has a result.json; found none"),
+        (b"{", "must fit the result schema; found Expecting property name"),
+        (b"\xff\xfe", "must fit the result schema; found 'utf-8' codec"),
+        (b"[]", "must fit the result schema; found"),
+        (b'{"schema": {"name": "other", "version": 1}}', "must fit the result schema; found"),
+    ],
+)
+def test_a_damaged_summary_is_one_line(tmp_path: Path, content: bytes | None, told: str) -> None:
+    assert told in damaged(tmp_path, "result.json", content)
+
+
+def test_an_edited_summary_needs_its_reasons_too(tmp_path: Path) -> None:
+    save_result(example(), tmp_path)
+    text = (tmp_path / "result.json").read_text(encoding="utf-8").replace('"interval": "single seed",', "", 1)
+    assert "a finding without interval says why" in damaged(tmp_path, "result.json", text.encode())
+
+
+@pytest.mark.parametrize("size", [None, 0, 7, -5])
+def test_damaged_arrays_are_one_line(tmp_path: Path, size: int | None) -> None:
+    save_result(example(), tmp_path)
+    whole = (tmp_path / "arrays.safetensors").read_bytes()
+    told = damaged(tmp_path, "arrays.safetensors", None if size is None else whole[:size])
+    assert ("has an arrays.safetensors; found none" if size is None else "must be whole safetensors") in told
+
+
+def test_a_damaged_table_is_one_line(tmp_path: Path) -> None:
+    assert "a table must be a whole parquet file" in damaged(tmp_path, "tables/emergence.parquet", b"PAR1")
+
+
+@pytest.mark.parametrize("name", ["arrays.safetensors", "result.json", "emergence.parquet"])
+def test_a_killed_write_leaves_the_old_file(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_result(Result(kind="in-context-rl", verdict="old"), tmp_path)
+    replace = os.replace
+
+    def killed(source: Path, target: Path) -> None:
+        if Path(target).name == name:
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        save_result(example(), tmp_path)
+    read = load_result(tmp_path)
+    assert (read.verdict, read.findings) == ("old", ())
+    assert not [path for path in tmp_path.rglob("*") if path.name.startswith(".")]

@@ -1,0 +1,103 @@
+"""Intervals: they cover at their stated rate, and where nothing varies there is none and no warning."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.testing import assert_close
+
+from valuelens.probe import mean_interval, ratio_interval
+
+REPLICATES, TASKS = 300, 64
+STANDARD_ERROR = (0.95 * 0.05 / REPLICATES) ** 0.5
+
+
+def draw(generator: torch.Generator) -> Tensor:
+    return torch.empty(TASKS, dtype=torch.float64).exponential_(generator=generator)
+
+
+def within(interval: tuple[float, float] | None, truth: float) -> bool:
+    assert interval is not None
+    return interval[0] <= truth <= interval[1]
+
+
+def test_the_interval_of_a_mean_covers(generator: torch.Generator) -> None:
+    covered = sum(within(mean_interval(draw(generator), seed=k), 1.0) for k in range(REPLICATES))
+    assert abs(covered / REPLICATES - 0.95) < 5 * STANDARD_ERROR
+
+
+def test_the_interval_of_a_ratio_covers(generator: torch.Generator) -> None:
+    covered = 0
+    for k in range(REPLICATES):
+        denominator = draw(generator)
+        numerator = 0.3 * denominator * draw(generator)  # a skewed share with mean 0.3
+        covered += within(ratio_interval(numerator, denominator, seed=k), 0.3)
+    assert abs(covered / REPLICATES - 0.95) < 5 * STANDARD_ERROR
+
+
+def test_a_lower_confidence_is_narrower(generator: torch.Generator) -> None:
+    sample = draw(generator)
+    wide, narrow = mean_interval(sample), mean_interval(sample, confidence=0.5)
+    assert wide is not None
+    assert narrow is not None
+    assert wide[0] < narrow[0] < float(sample.mean()) < narrow[1] < wide[1]
+
+
+def test_a_seed_decides_the_resamples(generator: torch.Generator) -> None:
+    sample = draw(generator)
+    assert mean_interval(sample, seed=1) == mean_interval(sample, seed=1)
+    assert mean_interval(sample, seed=1) != mean_interval(sample, seed=2)
+
+
+@settings(max_examples=20)
+@given(st.floats(1e-100, 1e100), st.floats(1e-100, 1e100), st.integers(0, 100))
+def test_intervals_scale_with_the_sample(numerator: float, denominator: float, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    x, y = draw(generator), draw(generator)
+    plain, scaled = ratio_interval(x, y), ratio_interval(numerator * x, denominator * y)
+    assert plain is not None
+    assert scaled is not None
+    both = torch.tensor([plain, scaled], dtype=torch.float64)
+    assert_close(both[1] / numerator * denominator, both[0], rtol=1e-9, atol=0.0)
+
+
+def test_pairs_are_resampled_together(generator: torch.Generator) -> None:
+    denominator = draw(generator)
+    limits = ratio_interval(denominator * (1 + 1e-6 * torch.rand(TASKS, generator=generator)), denominator)
+    assert limits is not None
+    assert 0 < limits[1] - limits[0] < 1e-6
+
+
+SPREAD = torch.linspace(0.1, 1, 8, dtype=torch.float64)
+ONE = torch.eye(8, dtype=torch.float64)[3]
+DEGENERATE = {
+    "no task": (SPREAD[:0], SPREAD[:0]),
+    "one task": (SPREAD[:1], SPREAD[:1]),
+    "constant": (torch.ones(8), torch.full((8,), 2.0)),
+    "all zero": (torch.zeros(8), torch.ones(8)),
+    "proportional": (0.3 * SPREAD, SPREAD),
+    "proportional and tiny": (1e-200 * SPREAD, SPREAD),
+    "constant but for rounding": (1 + 1e-15 * SPREAD, torch.ones(8)),
+    "denominators zero": (SPREAD, torch.zeros(8)),
+    "one denominator": (SPREAD, ONE),
+    "not a number": (SPREAD + torch.nan * ONE, SPREAD),
+    "infinite": (SPREAD, SPREAD / (1 - ONE)),
+}
+
+
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_a_degenerate_sample_has_no_interval(name: str) -> None:
+    assert ratio_interval(*DEGENERATE[name]) is None  # a warning would be an error
+
+
+def test_a_mean_without_spread_has_no_interval() -> None:
+    assert mean_interval(torch.full((5,), 0.1)) is None
+    assert mean_interval(torch.tensor([1.0])) is None
+    assert mean_interval(torch.tensor([1.0, 2.0])) is not None
+
+
+def test_nearly_zero_residuals_keep_their_interval(generator: torch.Generator) -> None:
+    limits = mean_interval(1e-32 * draw(generator))
+    assert limits is not None
+    assert 0 < limits[0] < 1e-32 < limits[1]
