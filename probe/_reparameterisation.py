@@ -16,7 +16,7 @@ from torch import Tensor
 
 _RIDGE = 1e-14  # of the largest eigenvalue: deep layers move little, and their rule is a small one
 _EXACT = 1e-12
-_SHARPNESSES = (0.5, 2.0)
+_SHARPNESSES = (0.0, 1.0, 3.0, 9.0)
 _DAMPING = 1e-2
 _ROUNDING = 1e-13
 _SETTLED = 1e-12
@@ -75,10 +75,11 @@ def fit_layer(
 ) -> LayerFit:
     """Least squares of the rule on a layer's updates: w in closed form inside, A by Levenberg-Marquardt outside.
 
-    Several starts (`start`, then two sharpnesses of the identity) until one fits exactly; the best on the same data
-    is kept. Where a term is always zero (the first layer, whose memories are empty) its weight is not identified and
-    comes out as 0. A is identified up to the softmax gauge, and hardly where the kernel is saturated. Deep layers
-    whose values have nearly converged have a narrow basin: start them from the layer before.
+    Several starts (`start`, then even attention and three sharpnesses of the identity) until one fits exactly; the
+    best on the same data is kept. The misfit has local minima, above all in deep layers whose values have nearly
+    converged: start each layer from the one before, and let held-out R^2 say whether the rule was found. Where a term
+    is always zero (the first layer, whose memories are empty) its weight is not identified and comes out as 0. A is
+    identified up to the softmax gauge, and hardly where the kernel is saturated.
 
     Args:
         data: Fitting half; judge the fit on other contexts with `update_r2`.
