@@ -1,5 +1,46 @@
-"""valuelens: mechanistic interpretability for transformers trained with reinforcement learning."""
+"""valuelens: mechanistic interpretability for transformers trained with reinforcement learning.
 
+The names that most sessions start with, imported when they are first used: `import valuelens` stays quick.
+"""
+
+from importlib import import_module
 from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from valuelens.analyses import AnalysisConfig as AnalysisConfig
+    from valuelens.analyses import analyze as analyze
+    from valuelens.analyses import load_result as load_result
+    from valuelens.analyses import subject as subject
+    from valuelens.analyses.report import write_report as write_report
+    from valuelens.models import InputError as InputError
+    from valuelens.models.icrl import load as load
+    from valuelens.models.icrl import pretrain as pretrain
+    from valuelens.models.icrl import run_config as run_config
+    from valuelens.models.icrl import theta_star as theta_star
+    from valuelens.probe import value_slots as value_slots
 
 __version__ = version("valuelens")
+
+_HOMES = {
+    "AnalysisConfig": "valuelens.analyses",
+    "InputError": "valuelens.models",
+    "analyze": "valuelens.analyses",
+    "load": "valuelens.models.icrl",
+    "load_result": "valuelens.analyses",
+    "pretrain": "valuelens.models.icrl",
+    "run_config": "valuelens.models.icrl",
+    "subject": "valuelens.analyses",
+    "theta_star": "valuelens.models.icrl",
+    "value_slots": "valuelens.probe",
+    "write_report": "valuelens.analyses.report",
+}
+
+__all__ = [*_HOMES]
+
+
+def __getattr__(name: str) -> object:
+    """Import a curated name from its home."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'valuelens' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
