@@ -7,7 +7,14 @@ import pandas as pd
 import torch
 
 from valuelens.analyses._result import Control, Finding, Result
-from valuelens.analyses._subject import Subject, has_free_slots, query_errors, state_summary, weights_of
+from valuelens.analyses._subject import (
+    Subject,
+    context_errors,
+    has_free_slots,
+    query_errors,
+    state_summary,
+    weights_of,
+)
 from valuelens.models.icrl import LinearAttention, SoftmaxTD
 from valuelens.probe import attention_patterns, kernel_diagonality, within_chain_r2
 
@@ -36,9 +43,11 @@ def measurements(subject: Subject) -> dict[str, float]:
         subject: One checkpoint, on the tasks that all checkpoints of the run share.
     """
     own, constant, square = query_errors(subject)
+    everywhere, blind = context_errors(subject)
     row = {
         "msve_ratio": float(own.sum() / square.sum()),
         "msve_vs_constant": float(own.sum() / constant.sum()),
+        "context_msve_vs_constant": float(everywhere.sum() / blind.sum()),
         "within_chain_r2": float(within_chain_r2(subject.values, subject.truth)),
     }
     if not isinstance(subject.model, LinearAttention):

@@ -10,6 +10,7 @@ from valuelens.analyses._result import Array, Control, Finding, Result
 from valuelens.analyses._subject import (
     Subject,
     another_context,
+    context_errors,
     mean_square_ratio,
     query_errors,
     td_iterates,
@@ -59,8 +60,7 @@ def value_errors(subject: Subject) -> list[Finding]:
         subject: Model and tasks.
     """
     error, constant, square = query_errors(subject)
-    everywhere = (subject.values - subject.truth).square().sum(-1)
-    blind = (subject.constant[:, None] - subject.truth).square().sum(-1)
+    everywhere, blind = context_errors(subject)
     residual, total = within_chain_sums(subject.values, subject.truth)
     unexplained, limits = mean_square_ratio(residual, total, subject.seed)
     explained = 1 - unexplained, limits and (1 - limits[1], 1 - limits[0])

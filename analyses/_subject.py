@@ -171,6 +171,12 @@ def query_errors(subject: Subject) -> tuple[Tensor, Tensor, Tensor]:
     return own, (subject.constant - truth).square(), truth.square()
 
 
+def context_errors(subject: Subject) -> tuple[Tensor, Tensor]:
+    """For each task, summed over the n+1 columns: squared error of the model and of the constant predictor."""
+    own = (subject.values - subject.truth).square().sum(-1)
+    return own, (subject.constant[:, None] - subject.truth).square().sum(-1)
+
+
 def state_summary(subject: Subject, pattern: Float[Tensor, "batch query key"]) -> StateKernel:
     """An attention pattern gathered by state, renormalised over the n sources.
 

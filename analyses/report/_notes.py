@@ -46,6 +46,11 @@ def _wider_gauge(findings: Sequence[Finding], provenance: Mapping[str, Any]) -> 
     return any("gauge" in f.reasons.get("estimate", "") for f in findings)
 
 
+def _stored_values(findings: Sequence[Finding], provenance: Mapping[str, Any]) -> bool:
+    model = config_part(provenance, "model")
+    return bool(model.get("arch") == "tsm" and model.get("weights") in ("full", "factored"))
+
+
 def _cart_pole(findings: Sequence[Finding], provenance: Mapping[str, Any]) -> bool:
     return bool(config_part(provenance, "task").get("env") == "cartpole")
 
@@ -86,6 +91,13 @@ _NOTES: dict[str, tuple[tuple[_Applies, str], ...]] = {
             _wider_gauge,
             "In a free model with two heads many weights give the same function, so no single entry or sign says "
             "anything; the functional distance does. The matrices are drawn for completeness.",
+        ),
+        (
+            _stored_values,
+            "Full and factored weights leave a freedom that is not removed here: a layer may also store a multiple of "
+            "its values in the feature or reward rows and read it back. Two models with the same function can then "
+            "differ in w, effective discount and functional distance; read them for weights that write little there "
+            "(off support, V).",
         ),
         (
             _one_hot,

@@ -195,8 +195,8 @@ def test_deep_layers_are_found_from_the_layer_before() -> None:
         before = fit.A
     last = layers[-1]
     assert float(last.update.norm() / last.values.norm()) < 2e-3
-    assert update_r2(part(last, SECOND), fit) > 1 - 1e-8
-    assert_close(fit.w, TD, atol=1e-4, rtol=0)
+    assert update_r2(part(last, SECOND), fit) > 1 - 1e-10
+    assert_close(fit.A / 12, torch.eye(3, dtype=torch.float64), atol=1e-7, rtol=0)
 
 
 def test_the_best_start_wins() -> None:
@@ -226,16 +226,18 @@ def test_updates_of_other_contexts_are_not_explained() -> None:
     assert update_r2(replace(data, update=data.update.roll(1, dims=0)), fit) < 0
 
 
-def test_rounding_does_not_move_the_fit() -> None:
+@pytest.mark.parametrize("seed", range(6))
+def test_rounding_does_not_move_the_fit(seed: int) -> None:
     """Gauges of a model change the last digits of its values; a search that amplifies them is no measurement."""
-    data, _ = random_data(batch=40, n=15, d=3, seed=1)
+    data, _ = random_data(batch=16, n=15, d=4, seed=seed)
     generator = torch.Generator().manual_seed(0)
 
     def rounded(x: Tensor) -> Tensor:
         return x * (1 + 1e-15 * torch.randn(x.shape, generator=generator, dtype=x.dtype))
 
-    there = replace(data, values=rounded(data.values), update=rounded(data.update))
-    assert_close(fit_layer(there).w, fit_layer(data).w, atol=1e-9, rtol=0)
+    here = fit_layer(data)
+    there = fit_layer(replace(data, values=rounded(data.values), update=rounded(data.update)))
+    assert_close((there.w, there.A), (here.w, here.A), atol=1e-9, rtol=1e-9)
 
 
 def test_a_layer_that_does_not_move_is_predicted_not_to() -> None:
