@@ -115,8 +115,8 @@ def remarks(table: pd.DataFrame) -> str:
     )
     return (
         "The query S_n may be a state that its context never left, so errors there have heavy tails; pooled over the "
-        "columns of a context they say more. Linear attention cannot represent the values of 10 states in 4 features; on "
-        "representable tasks they are linear in the features. "
+        "columns of a context they say more. Linear attention cannot represent the values of 10 states in 4 features; "
+        "on representable tasks they are linear in the features. "
         f"Runs that did not learn (within-chain R2 below .5): {named or 'none'}. Median error at the query of the "
         f"standard transformer and of its set-only control, which cannot see which state follows which: "
         f"{transformer:.3f} and {blind:.3f} of the constant predictor's; what successors add is the difference, "
