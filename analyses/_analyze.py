@@ -62,7 +62,8 @@ def analyze(
     """Answer every question on a checkpoint, or on a run (then also emergence).
 
     On a run the light measurements are made on every checkpoint and the full ones on the first, middle and last of
-    each seed (on all with `full`); the provenance says which.
+    each seed (on all with `full`); the provenance says which. A checkpoint of a run that cannot be used is skipped:
+    its entry in `skipped` names the `input`.
 
     Args:
         path: Checkpoint or run folder.
@@ -72,7 +73,7 @@ def analyze(
         progress: Called as progress(what, done, total).
 
     Raises:
-        InputError: There is nothing to analyse, a name is unknown, or `out` holds another result.
+        InputError: There is nothing to analyse (or nothing usable), a name is unknown, or `out` holds another result.
     """
     if not path.exists():
         raise InputError("a checkpoint or run folder must exist", "found nothing", str(path))
@@ -80,7 +81,8 @@ def analyze(
     run = checkpoint_paths(path)
     places = [Place(each) for each in run] or [Place(CheckpointPath(path=path, seed=0, step=0), alone=True)]
     config = replace(config, only=_known(config.only, run=bool(run)))
-    hashes = {place.label: checkpoint_hash(place.checkpoint.path) for place in places}
+    usable, unusable = _usable(places)
+    places, hashes = list(usable), {place.label: sha256 for place, sha256 in usable.items()}
     asked = request(places, hashes, config)
     if out is not None and (result := finished(out, asked)):
         return result
@@ -98,7 +100,10 @@ def analyze(
         if name in RUN_ANALYSES or place in chosen
     ]
     parts = list(_answers(units, jobs, progress))
-    whole = merged(_sections(units, parts), provenance=_provenance(asked, places, chosen, started))
+    whole = merged(
+        [Result(kind="in-context-rl", skipped=tuple(unusable)), *_sections(units, parts)],
+        provenance=_provenance(asked, places, chosen, started),
+    )
     whole = replace(whole, verdict=verdict(whole))
     if out is not None:
         save_result(whole, out)
@@ -119,7 +124,12 @@ def _answer(unit: Unit) -> Result:
     if (part := unit.cached()) is not None:
         return part
     with one_thread():
-        studied = _subject(unit.place.checkpoint.path, unit.config, unit.sha256)
+        try:
+            studied = _subject(unit.place.checkpoint.path, unit.config, unit.sha256)
+        except InputError as error:
+            if unit.place.alone:
+                raise
+            return Result(kind="in-context-rl", skipped=(_unusable(unit.place, unit.name, error),))
         if unit.name in ANALYSES:
             return unit.keep(ANALYSES[unit.name](studied))
         row = {
@@ -128,6 +138,26 @@ def _answer(unit: Unit) -> Result:
             **measurements(studied),
         }
         return unit.keep(Result(kind="in-context-rl", tables={"row": pd.DataFrame([row])}))
+
+
+def _usable(places: list[Place]) -> tuple[dict[Place, str], list[dict[str, str]]]:
+    """Checkpoints that can be loaded with the hash of their weights, and why the others of a run cannot."""
+    usable: dict[Place, str] = {}
+    lost: list[dict[str, str]] = []
+    for place in places:
+        try:
+            sha256 = checkpoint_hash(place.checkpoint.path)
+            load(place.checkpoint.path)
+            usable[place] = sha256
+        except InputError as error:
+            if place.alone or len(lost) == len(places) - 1:
+                raise
+            lost.append(_unusable(place, f"every question of {place.label}", error))
+    return usable, lost
+
+
+def _unusable(place: Place, what: str, error: InputError) -> dict[str, str]:
+    return {"what": what, "why": str(error), "input": str(place.checkpoint.path)}
 
 
 @lru_cache(maxsize=1)
@@ -140,11 +170,9 @@ def _subject(path: Path, config: AnalysisConfig, sha256: str) -> Subject:
 
 def _sections(units: list[Unit], parts: list[Result]) -> list[Result]:
     """Emergence first, then each checkpoint's answers under its label."""
-    rows = [part.tables["row"] for unit, part in zip(units, parts, strict=True) if unit.name in RUN_ANALYSES]
+    rows = [part.tables["row"] for part in parts if "row" in part.tables]
     answers = [
-        _placed(part, unit.place)
-        for unit, part in zip(units, parts, strict=True)
-        if unit.name not in RUN_ANALYSES
+        _placed(part, unit.place) for unit, part in zip(units, parts, strict=True) if "row" not in part.tables
     ]
     return [*([emergence(pd.concat(rows, ignore_index=True))] if rows else []), *answers]
 

@@ -139,6 +139,11 @@ def result_lines(result: Result, *, quiet: bool = False) -> list[str]:
     return [table, "", *skipped, result.verdict]
 
 
+def unusable_inputs(result: Result) -> list[str]:
+    """Parts of the input that were skipped because they cannot be used, each with the reason."""
+    return list(dict.fromkeys(each["why"] for each in result.skipped if "input" in each))
+
+
 def report(folders: list[Path], out: Path | None) -> Path:
     """One report of several results."""
     results = {str(folder): analyses.load_result(folder) for folder in folders}

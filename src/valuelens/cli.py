@@ -160,6 +160,9 @@ def analyze(
     given = {key: value for key, value in locals().items() if value is not None}
     result = _verbs.analyze(given, progress=not (quiet or as_json))
     _emit(result.summary(), as_json, _verbs.result_lines(result, quiet=quiet))
+    if lost := _verbs.unusable_inputs(result):
+        print(f"valuelens: skipped as unusable: {'; '.join(lost)}", file=sys.stderr)  # noqa: T201
+        raise typer.Exit(3)
 
 
 @app.command(epilog="Example: valuelens report results/default --out report.html")
@@ -208,7 +211,7 @@ def doctor(
 
 
 def main() -> NoReturn:
-    """Run the command line and exit: 0 done, 2 bad input in one line, 130 interrupted, 1 a bug with traceback."""
+    """Run the command line and exit: 0 done, 2 bad input, 3 partly unusable, 130 interrupted, 1 a bug (traceback)."""
     from valuelens.models import InputError
 
     try:

@@ -16,6 +16,7 @@ from valuelens.models.icrl import (
     build,
     checkpoint_hash,
     checkpoint_paths,
+    load,
     pretrain,
     save_checkpoint,
     theta_star,
@@ -294,6 +295,55 @@ def test_there_must_be_something(tmp_path: Path) -> None:
         analyze(tmp_path / "nowhere", QUICK)
     with pytest.raises(InputError, match=r"a checkpoint has a model\.safetensors; found none"):
         analyze(tmp_path, QUICK)
+
+
+def broken_run(trained: Path, folder: Path, *positions: int) -> tuple[Path, list[str]]:
+    """A copy of a run with some weight files cut short, and the labels of the broken checkpoints."""
+    shutil.copytree(trained, folder / "run")
+    broken = [checkpoint_paths(folder / "run")[position] for position in positions]
+    for each in broken:
+        (each.path / "model.safetensors").write_bytes(b"cut")
+    return folder / "run", [f"seed-{each.seed}/{each.name}" for each in broken]
+
+
+def test_a_corrupt_checkpoint_of_a_run_is_left_out(trained: Path, tmp_path: Path) -> None:
+    run, (label,) = broken_run(trained, tmp_path, -1)
+    asked = AnalysisConfig(num_tasks=4, only=("slots", "emergence"))
+    result = analyze(run, asked, out=tmp_path / "out")
+    (lost,) = result.skipped
+    assert lost["what"] == f"every question of {label}"
+    assert lost["why"].startswith("a weight file must be readable and whole; found ")
+    assert Path(lost["input"]) == checkpoint_paths(run)[-1].path
+    assert len(result.tables["emergence"]) == len(checkpoint_paths(run)) - 1
+    whole = analyze(trained, asked)
+    kept = [f for f in whole.find("msve_ratio", seed=0)]
+    assert result.find("msve_ratio", seed=0) == kept
+    assert analyze(run, asked, out=tmp_path / "out").skipped == result.skipped
+
+
+def test_a_run_without_a_usable_checkpoint_is_refused(trained: Path, tmp_path: Path) -> None:
+    run, _ = broken_run(trained, tmp_path, *range(len(checkpoint_paths(trained))))
+    with pytest.raises(InputError, match="a weight file must be readable and whole"):
+        analyze(run, QUICK)
+
+
+def test_a_checkpoint_that_overflows_is_left_out(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = module.subject
+
+    def overflowing(model: object, task: object, **options: object) -> object:
+        if not model.w.detach().ne(first.w).any():
+            raise InputError("the model's values must be finite", "found overflow", "read-out")
+        return real(model, task, **options)
+
+    paths = checkpoint_paths(trained)
+    first = load(paths[0].path)
+    monkeypatch.setattr(module, "subject", overflowing)
+    module._subject.cache_clear()
+    result = analyze(trained, AnalysisConfig(num_tasks=4, only=("slots", "emergence")))
+    assert {each["what"] for each in result.skipped} == {
+        f"{name} of seed-0/{paths[0].name}" for name in ("slots", "emergence")
+    }
+    assert len(result.tables["emergence"]) == len(paths) - 1
 
 
 def test_two_tasks_are_the_least() -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -291,3 +292,20 @@ def _config(folder: Path, part: str, key: str, value) -> None:
     data = json.loads((folder / "config.json").read_text())
     data[part][key] = value
     (folder / "config.json").write_text(json.dumps(data))
+
+
+def test_a_corrupt_checkpoint_of_a_run_exits_3(trained, tmp_path, valuelens):
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    (checkpoint(run) / "model.safetensors").write_bytes(b"cut")
+    asked = ["analyze", run, "--out", tmp_path / "out", "--num-tasks", "4", "--only", "slots,emergence"]
+    for _ in range(2):  # the second call reads the finished result
+        code, out, err = valuelens(*asked)
+        assert code == 3
+        assert "skipped: every question of seed-0/step-00000020: a weight file must be readable" in out
+        assert err.count("\n") == 1
+        assert err.startswith(
+            "valuelens: skipped as unusable: a weight file must be readable and whole; found "
+        )
+    assert (tmp_path / "out" / "report.html").exists()
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["skipped"][0]["input"].endswith("20")
