@@ -277,6 +277,8 @@ def _check_values(where: str, name: str, tensor: Tensor) -> None:
         _check_rows((sums - 1).abs() > 1e-5, "each row of P must sum to 1 within 1e-5", sums, where)
     if name == "p0" and abs(float(rows.sum()) - 1) > 1e-5:
         raise InputError("p0 must sum to 1 within 1e-5", f"found {float(rows.sum()):.6g}", where)
+    if name in ("r", "features") and len(rows) > 1 and bool((rows == rows[0]).all()):
+        raise InputError(f"{name} must differ between states", f"found the same in all {len(rows)}", where)
 
 
 def _check_rows(bad: Bool[Tensor, "row"], must: str, shown: Float[Tensor, "row ..."], where: str) -> None:

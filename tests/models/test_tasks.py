@@ -216,6 +216,8 @@ BAD_FILES = [
     ),
     (changed(P=torch.diag(torch.tensor([1, 0.9, 1, 1]))), "sum to 1 .*; found 0.9; FILE, tensor P, row 1$"),
     (changed(p0=torch.full((4,), 0.3)), "p0 must sum to 1 within 1e-5; found 1.2; FILE, tensor p0$"),
+    (changed(r=torch.ones(4)), "r must differ between states; found the same in all 4; FILE, tensor r$"),
+    (changed(features=torch.full((4, 2), 0.5)), "features must differ between states; .* FILE, tensor feat"),
 ]
 
 
