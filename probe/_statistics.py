@@ -1,4 +1,7 @@
-"""Intervals by resampling tasks: scipy's BCa bootstrap, with the task as the unit.
+"""Intervals by resampling tasks: the studentised bootstrap (bootstrap-t), with the task as the unit.
+
+Value errors have heavy tails: few contexts hold most of the error. Each resample is therefore measured in its own
+standard error, which keeps the stated rate where percentile and BCa intervals fall short (`benchmarks/coverage.md`).
 
 Shape legend: `task` one value (or one numerator and denominator) for each task.
 """
@@ -17,8 +20,10 @@ Interval = tuple[float, float]
 
 RESAMPLES = 999
 
-_DIGITS = 12
-"""Decimals kept of a resampled ratio, whose terms are at most 1: ties, which BCa counts, do not hang on rounding."""
+_Numbers = NDArray[np.float64] | np.float64
+
+_ROUNDING = 1e-12
+"""Relative standard error below which a sample counts as without spread."""
 
 
 def mean_interval(
@@ -43,6 +48,11 @@ def ratio_interval(
 ) -> Interval | None:
     """Interval of sum(numerator) / sum(denominator), resampling tasks as pairs; none as for `mean_interval`.
 
+    None too where so few tasks differ that resamples without spread are among them.
+
+    Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), section 12.5; the standard error of the
+    ratio is that of its linearisation.
+
     Args:
         numerator: One value a task.
         denominator: Of the same task.
@@ -58,25 +68,38 @@ def ratio_interval(
     x, y = (sample.detach().double().cpu().numpy() for sample in (numerator, denominator))
     if len(x) < 2 or not np.isfinite([x, y]).all():
         return None
-    # In units of the largest value, so that cubes of tiny residuals do not underflow.
+    # In units of the largest value, so that squares of tiny residuals do not underflow.
     unit_x, unit_y = (float(np.abs(sample).max()) or 1.0 for sample in (x, y))
     x, y = x / unit_x, y / unit_y
     with np.errstate(all="ignore"), warnings.catch_warnings():
-        # Without spread, or where denominators are 0, BCa's limits are NaN: the answer is none.
+        # Resamples without spread or without denominator: the limits are not finite and the answer is none.
         warnings.simplefilter("ignore", stats.DegenerateDataWarning)
-        drawn = stats.bootstrap(
+        ratio = x.sum() / y.sum()
+        error = _standard_error(x, y)
+        if not error > _ROUNDING:
+            return None
+        pivots = stats.bootstrap(
             (x, y),
-            _ratio,
+            lambda x, y, axis: _pivot(x, y, ratio),
             paired=True,
             vectorized=True,
             n_resamples=RESAMPLES,
             confidence_level=confidence,
+            method="percentile",
             rng=np.random.default_rng(seed),
-        )
-    low, high = (float(limit) * unit_x / unit_y for limit in drawn.confidence_interval)
+        ).confidence_interval
+    low, high = (float(ratio - t * error) * unit_x / unit_y for t in (pivots.high, pivots.low))
     return (low, high) if np.isfinite([low, high]).all() else None
 
 
-def _ratio(x: NDArray[np.float64], y: NDArray[np.float64], axis: int) -> NDArray[np.float64] | np.float64:
-    ratio: NDArray[np.float64] = np.round(x.sum(axis) / y.sum(axis), _DIGITS)
-    return ratio
+def _pivot(x: NDArray[np.float64], y: NDArray[np.float64], centre: np.float64) -> _Numbers:
+    """How far the ratio of each resample (last axis) lies from `centre`, in its own standard errors."""
+    pivot: _Numbers = (x.sum(-1) / y.sum(-1) - centre) / _standard_error(x, y)
+    return pivot
+
+
+def _standard_error(x: NDArray[np.float64], y: NDArray[np.float64]) -> _Numbers:
+    """Of sum(x) / sum(y) over the last axis, by its linearisation (x - ratio y) / mean(y)."""
+    residual = x - x.sum(-1, keepdims=True) / y.sum(-1, keepdims=True) * y
+    error: _Numbers = residual.std(-1) / np.abs(y.mean(-1)) / np.sqrt(x.shape[-1] - 1)
+    return error

@@ -4,10 +4,27 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binomtest
 from torch import Tensor
 from torch.testing import assert_close
 
-from valuelens.probe import mean_interval, ratio_interval
+from valuelens.models.icrl import (
+    TaskConfig,
+    at_states,
+    context_of,
+    context_statistics,
+    state_form_values,
+    task_sampler,
+    theta_star,
+)
+from valuelens.probe import (
+    constant_value,
+    kernel_diagonality,
+    mean_interval,
+    ratio_interval,
+    state_kernel_from_scores,
+    within_chain_sums,
+)
 
 REPLICATES, TASKS = 300, 64
 STANDARD_ERROR = (0.95 * 0.05 / REPLICATES) ** 0.5
@@ -34,6 +51,43 @@ def test_the_interval_of_a_ratio_covers(generator: torch.Generator) -> None:
         numerator = 0.3 * denominator * draw(generator)  # a skewed share with mean 0.3
         covered += within(ratio_interval(numerator, denominator, seed=k), 0.3)
     assert abs(covered / REPLICATES - 0.95) < 5 * STANDARD_ERROR
+
+
+NUM_TASKS, CONTEXTS = 256, 200
+"""Tasks of an analysis by default, and analyses."""
+
+
+@pytest.fixture(scope="module")
+def per_task() -> dict[str, tuple[Tensor, Tensor]]:
+    """Numerator and denominator of three estimates of theta* on every task of many analyses."""
+    generator = torch.Generator().manual_seed(0)
+    task = TaskConfig()
+    sampler = task_sampler(task, generator)
+    mrp, states = sampler.sample(NUM_TASKS * CONTEXTS, task.context_length, generator, torch.float64)
+    model = theta_star(feature_dim=4, num_layers=10, gamma=task.gamma, sharpness=7.0)
+    with torch.no_grad():
+        values = at_states(state_form_values(model, context_statistics(mrp, states)), states)
+    truth = at_states(mrp.value, states)
+    blind = constant_value(context_of(mrp, states).rewards, gamma=task.gamma)[:, None]
+    kernel = state_kernel_from_scores(
+        7 * mrp.features @ mrp.features.mT, states, context_of(mrp, states).rewards
+    )
+    diagonal = kernel_diagonality(kernel.M_hat, kernel.visited).min
+    return {
+        "context_msve_vs_constant": ((values - truth).square().sum(-1), (blind - truth).square().sum(-1)),
+        "within_chain_r2": within_chain_sums(values, truth),
+        "kernel_diagonal_min": (diagonal, torch.ones_like(diagonal)),
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["context_msve_vs_constant", "within_chain_r2", "kernel_diagonal_min"])
+def test_intervals_of_real_estimates_cover(per_task: dict[str, tuple[Tensor, Tensor]], name: str) -> None:
+    numerator, denominator = per_task[name]
+    truth = float(numerator.sum() / denominator.sum())
+    parts = zip(numerator.split(NUM_TASKS), denominator.split(NUM_TASKS), strict=True)
+    covered = sum(within(ratio_interval(x, y, seed=k), truth) for k, (x, y) in enumerate(parts))
+    assert binomtest(covered, CONTEXTS, 0.95).pvalue > 1e-3
 
 
 def test_a_lower_confidence_is_narrower(generator: torch.Generator) -> None:
@@ -94,7 +148,8 @@ def test_a_degenerate_sample_has_no_interval(name: str) -> None:
 def test_a_mean_without_spread_has_no_interval() -> None:
     assert mean_interval(torch.full((5,), 0.1)) is None
     assert mean_interval(torch.tensor([1.0])) is None
-    assert mean_interval(torch.tensor([1.0, 2.0])) is not None
+    assert mean_interval(torch.tensor([1.0, 2.0])) is None  # half of its resamples have no spread
+    assert mean_interval(SPREAD) is not None
 
 
 def test_nearly_zero_residuals_keep_their_interval(generator: torch.Generator) -> None:
