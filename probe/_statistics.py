@@ -1,6 +1,6 @@
-"""Intervals by resampling tasks: scipy's BCa bootstrap, with the task as the unit.
+"""Intervals over tasks by scipy's BCa bootstrap, and over a handful of training seeds by Student's t.
 
-Shape legend: `task` one value (or one numerator and denominator) for each task.
+Shape legend: `task` one value (or one numerator and denominator) for each task, `seed` one for each training seed.
 """
 
 import warnings
@@ -75,6 +75,29 @@ def ratio_interval(
         )
     low, high = (float(limit) * unit_x / unit_y for limit in drawn.confidence_interval)
     return (low, high) if np.isfinite([low, high]).all() else None
+
+
+def student_interval(sample: Float[Tensor, "seed"], *, confidence: float = 0.95) -> Interval | None:
+    """Student's t interval of the mean over a handful of independent runs; none as for `mean_interval`.
+
+    The bootstrap is no help there: five values resampled hardly ever stray from each other, so its 95 % intervals
+    cover some 80 %. This one is exact where the values are normal; take logarithms of what is log-spaced.
+
+    Args:
+        sample: One value a run.
+        confidence: Its level.
+
+    Example:
+        >>> import torch
+        >>> low, high = student_interval(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]))
+        >>> round(low, 3), round(high, 3)
+        (1.037, 4.963)
+    """
+    x = sample.detach().double().cpu().numpy()
+    if len(x) < 2 or not np.isfinite(x).all() or np.ptp(x) == 0:
+        return None
+    limits = stats.ttest_1samp(x, 0).confidence_interval(confidence)
+    return float(limits.low), float(limits.high)
 
 
 def _ratio(x: NDArray[np.float64], y: NDArray[np.float64], axis: int) -> NDArray[np.float64] | np.float64:
