@@ -67,7 +67,7 @@ def measurements(subject: Subject) -> dict[str, float]:
     if not isinstance(subject.model, LinearAttention):
         row["kernel_diagonal_mean"] = _diagonal(subject)
     if isinstance(subject.model, SoftmaxTD) and not has_free_slots(subject.model):
-        row |= _of_weights(subject)
+        row |= _of_weights(subject, subject.model)
     return row
 
 
@@ -95,26 +95,26 @@ def emergence(table: pd.DataFrame) -> Result:
     )
 
 
-def _of_weights(subject: Subject) -> dict[str, float]:
+def _of_weights(subject: Subject, model: SoftmaxTD) -> dict[str, float]:
     weights = weights_of(subject)
     row = dict(zip(("w_R", "w_T", "w_C"), weights.w[-1].tolist(), strict=True))
     row["sharpness"] = float(weights.sharpness[-1])
     row["effective_discount"] = float(weights.effective_discount[-1])
     known = weights.w_identified.all(-1)
     row["discount_error"] = abs(row["effective_discount"] - subject.context.gamma)
-    row |= _of_population(subject, weights)
+    row |= _of_population(subject, model, weights)
     if bool(known.any()):
         row["signs"] = float(all(sign in ("++-", "unidentified") for sign in weights.sign_pattern))
         row["weight_cosine"] = float(weights.weight_cosine[known].min())
     return row
 
 
-def _of_population(subject: Subject, weights: ThetaStarDistance) -> dict[str, float]:
+def _of_population(subject: Subject, model: SoftmaxTD, weights: ThetaStarDistance) -> dict[str, float]:
     """In the median task: margin of Assumption 5.1 in the worst layer, and the largest spectral radius."""
     d, gamma, process = subject.context.features.shape[-1], subject.context.gamma, subject.mrp
     margins, radii = [], []
-    for layer in range(1 if subject.model.tied else subject.model.num_layers):
-        A = subject.model.A[layer, :d, :d].detach()
+    for layer in range(1 if model.tied else model.num_layers):
+        A = model.A[layer, :d, :d].detach()
         M = population_kernel(bilinear_scores(process.features, process.features, A), process.stationary)
         margins.append(float(assumption_margin(M, gamma).median()))
         if bool(weights.w_identified[layer].all()):

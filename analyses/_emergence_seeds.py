@@ -20,6 +20,7 @@ FEWEST_SEEDS = 5
 
 _FEW = f"fewer than {FEWEST_SEEDS} seeds"
 _LOGARITHMIC = ("msve_ratio", "msve_vs_constant", "context_msve_vs_constant")
+_WITHOUT_MEAN = ("effective_discount", "discount_error")
 
 
 def over_seeds(found: Sequence[Finding]) -> list[Finding]:
@@ -28,8 +29,9 @@ def over_seeds(found: Sequence[Finding]) -> list[Finding]:
     `emergence_over_seeds`: geometric mean of the steps (of 1 + step, since 0 may be one of them), as checkpoints are
     log-spaced; its interval is Student's t on that scale, with the seed as the unit. There is none where a property
     does not last on every seed. `emergence_order`: the properties by median step, one that never lasts counting as
-    infinite; those whose median is infinite are left out. `emergence_precedes`, for neighbours in that order: the
-    share of seeds on which the first comes at an earlier checkpoint, with its exact binomial interval. Our definition.
+    infinite (then by mean, where medians tie); those whose median is infinite are left out. `emergence_precedes`, for
+    neighbours in that order: the share of seeds on which the first comes at an earlier checkpoint, with its exact
+    binomial interval. Our definition.
 
     Args:
         found: `emergence_step` of every property and seed.
@@ -39,7 +41,8 @@ def over_seeds(found: Sequence[Finding]) -> list[Finding]:
         step = math.inf if finding.estimate is None else float(str(finding.estimate))
         steps.setdefault(str(finding.index["property"]), {})[int(finding.index["seed"])] = step
     medians = {name: median(by_seed.values()) for name, by_seed in steps.items()}
-    order = sorted((name for name in steps if medians[name] < math.inf), key=lambda name: medians[name])
+    lasting = [name for name in steps if medians[name] < math.inf]
+    order = sorted(lasting, key=lambda name: (medians[name], sum(map(math.log1p, steps[name].values()))))
     seeds = {seed for by_seed in steps.values() for seed in by_seed}
     findings = [_order(order, len(seeds))]
     if len(seeds) > 1:
@@ -51,7 +54,8 @@ def over_seeds(found: Sequence[Finding]) -> list[Finding]:
 def mean_curves(table: pd.DataFrame) -> pd.DataFrame:
     """Every quantity over the steps that all seeds share: its mean and, from five seeds on, its Student interval.
 
-    Value errors are averaged on a log scale, on which they are drawn.
+    Value errors are averaged on a log scale, on which they are drawn. The effective discount is left out: early in
+    training w_C crosses 0, and a ratio whose denominator does has no mean.
 
     Args:
         table: Measurements with `seed` and `step`.
@@ -60,7 +64,7 @@ def mean_curves(table: pd.DataFrame) -> pd.DataFrame:
         {"quantity": quantity, "step": step, **_mean_point(group[quantity], quantity in _LOGARITHMIC)}
         for step, group in table.groupby("step", sort=True)
         if len(group) == table["seed"].nunique()
-        for quantity in table.columns.drop(["seed", "step"])
+        for quantity in table.columns.drop(["seed", "step", *_WITHOUT_MEAN], errors="ignore")
     ]
     return pd.DataFrame(rows, columns=["quantity", "step", "seeds", "mean", "low", "high"])
 
@@ -86,7 +90,9 @@ def _mean(name: str, by_seed: dict[int, float]) -> Finding:
         definition="choice",
         index={"property": name},
         interval=interval and (math.expm1(interval[0]), math.expm1(interval[1])),
-        control=Control(name="share of seeds on which it lasts from step 0", estimate=steps.count(0) / len(steps)),
+        control=Control(
+            name="share of seeds on which it lasts from step 0", estimate=steps.count(0) / len(steps)
+        ),
         reasons=_reasons(steps),
     )
 

@@ -50,7 +50,8 @@ def generalisation(subject: Subject) -> Result:
     columns. Both are divided by the error of the constant predictor mean(R) / (1 - gamma) on those contexts, so below
     1 is better than seeing no state (our definition). Controls on the same contexts: LSTD on the features; LSTD on
     one-hot states, which the model does not see (both with ridge 0.001); and softmax TD from theta* with alpha = c = 1
-    and as many steps as the model has layers. `generalises_to` names the shifts under which the interval over whole contexts lies below 1.
+    and as many steps as the model has layers. `generalises_to` names the shifts under which the interval over whole
+    contexts lies below 1.
 
     Cart-poles are a pool of 64, simulated for 100,000 steps each; their cells are not Markov.
 
@@ -100,7 +101,9 @@ def _under(shift: Shift, subject: Subject) -> tuple[list[Finding], list[bool]]:
     rivals = [sample.errors(values) for values in _rivals(sample, subject.model.num_layers)]
     constant, seed = sample.constant(), subject.seed
     findings = [
-        _finding({"shift": shift.name, "of": of}, own[of], constant[of], [rival[of] for rival in rivals], seed)
+        _finding(
+            {"shift": shift.name, "of": of}, own[of], constant[of], [rival[of] for rival in rivals], seed
+        )
         for of in constant
     ]
     return findings, [_better(errors["context"], constant["context"], seed) for errors in (own, *rivals)]
@@ -186,7 +189,7 @@ def _finding(
         definition="choice",
         index=index,
         interval=interval,
-        control=Control(name=" and ".join(RIVALS), estimate=[*beside]),
+        control=Control(name=", ".join(RIVALS), estimate=[*beside]),
         reasons={} if interval else {"interval": "too few tasks, or no spread between them"},
     )
 

@@ -36,17 +36,21 @@ def shifts(task: TaskConfig, model: ValueLearner) -> tuple[list[Shift], list[Ski
     """The shifts of a task distribution that a model can be asked about, and why the others cannot.
 
     One thing changes at a time: the environment (the chain keeps its number of states; cart-pole has 16 cells), the
-    states S x 0.5, 2, 4, the context length n x 0.5, 2, 10, the reward scale x 0.1, 10, and gamma where the model is
-    told it (linear attention finds it in its prompt). Our definition.
+    states S x 0.5, 2, 4, the context length n x 0.5, 2, 10, the reward scale x 0.1, 10, and gamma of linear
+    attention, which finds it in its prompt (it is built into the others, so there another gamma is no question). Our
+    definition.
 
     Args:
         task: That the model was trained on.
         model: Any in-context value learner.
     """
     found, skipped = [Shift(name=OWN, task=task)], []
-    for part, left_out in (_environments(task), _states(task), _gamma(task, model)):
+    for part, left_out in (_environments(task), _states(task)):
         found += part
         skipped += left_out
+    if isinstance(model, LinearAttention):
+        gamma = 0.5 if task.gamma >= 0.7 else 0.9
+        found.append(Shift(name=f"gamma {gamma:g}", task=task.model_copy(update={"gamma": gamma})))
     lengths = {f"context x {factor:g}": max(1, round(task.context_length * factor)) for factor in _LENGTHS}
     found += [
         Shift(name=name, task=task.model_copy(update={"context_length": n})) for name, n in lengths.items()
@@ -60,9 +64,7 @@ def _environments(task: TaskConfig) -> tuple[list[Shift], list[Skipped]]:
         return [], [_left_out("other environments", "the tasks come from a file, which brings its own chain")]
     if task.num_states < _FEWEST:
         return [], [_left_out("other environments", f"chains need {_FEWEST} states")]
-    found = [
-        Shift(name=env, task=task.model_copy(update={"env": env})) for env in _CHAINS if env != task.env
-    ]
+    found = [Shift(name=env, task=task.model_copy(update={"env": env})) for env in _CHAINS if env != task.env]
     if task.env == "cartpole":
         return found, []
     if task.features == "one-hot" and task.num_states != _CELLS:
@@ -84,13 +86,6 @@ def _states(task: TaskConfig) -> tuple[list[Shift], list[Skipped]]:
         if (size := round(task.num_states * factor)) >= _FEWEST
     }
     return [Shift(name=name, task=task.model_copy(update={"num_states": S})) for name, S in sizes.items()], []
-
-
-def _gamma(task: TaskConfig, model: ValueLearner) -> tuple[list[Shift], list[Skipped]]:
-    if not isinstance(model, LinearAttention):
-        return [], [_left_out("another gamma", "gamma is built into the model, which is never told another one")]
-    other = 0.5 if task.gamma >= 0.7 else 0.9
-    return [Shift(name=f"gamma {other:g}", task=task.model_copy(update={"gamma": other}))], []
 
 
 def _left_out(what: str, why: str) -> Skipped:
