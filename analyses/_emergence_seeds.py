@@ -61,7 +61,11 @@ def mean_curves(table: pd.DataFrame) -> pd.DataFrame:
         table: Measurements with `seed` and `step`.
     """
     rows = [
-        {"quantity": quantity, "step": step, **_mean_point(group[quantity], quantity in _LOGARITHMIC)}
+        {
+            "quantity": quantity,
+            "step": step,
+            **_mean_point(group[quantity], logarithmic=quantity in _LOGARITHMIC),
+        }
         for step, group in table.groupby("step", sort=True)
         if len(group) == table["seed"].nunique()
         for quantity in table.columns.drop(["seed", "step", *_WITHOUT_MEAN], errors="ignore")
@@ -69,7 +73,7 @@ def mean_curves(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["quantity", "step", "seeds", "mean", "low", "high"])
 
 
-def _mean_point(values: pd.Series, logarithmic: bool) -> dict[str, float]:
+def _mean_point(values: pd.Series, *, logarithmic: bool) -> dict[str, float]:
     sample = torch.tensor(values.to_numpy(), dtype=torch.float64)
     sample = sample.log() if logarithmic else sample
     interval = student_interval(sample) if len(sample) >= FEWEST_SEEDS else None
