@@ -114,8 +114,8 @@ def _reasons(steps: list[float]) -> dict[str, str]:
 
 def _order(order: list[str], num_seeds: int) -> Finding:
     reasons = {
-        "interval": "an order; emergence_precedes says how many seeds agree with each step of it",
-        "control": "an order; emergence_precedes has the ties and the reversals",
+        "interval": "an order has none; the share of seeds that agree stands beside each pair",
+        "control": "an order has none; ties and reversals stand beside each pair",
     }
     if not order:
         reasons["estimate"] = "no property lasts on the median seed"

@@ -215,7 +215,7 @@ _GENERALISATION = {
     "generalisation": Phrase(
         noun="the value error {of} on {shift} against that of the constant predictor",
         text="On {shift}, without retraining, the squared value error {of} is {x} times that of the constant predictor",
-        beside="{name} on the same contexts: {c}",
+        beside="on the same contexts {c}",
         comment=_no_better,
     ),
 }

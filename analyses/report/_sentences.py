@@ -76,6 +76,9 @@ def shown_control(finding: Finding) -> str:
     estimate = finding.control.estimate
     if not isinstance(estimate, list):
         return readable(estimate)
+    if finding.name == "generalisation":
+        names = finding.control.name.split(", ")
+        return ", ".join(f"{name} {readable(x)}" for name, x in zip(names, estimate, strict=True))
     if finding.name == "value_lens":
         return f"{readable(estimate[-1])} after the last layer"
     if str(finding.index.get("property", "")).startswith("signs"):

@@ -370,7 +370,9 @@ def test_the_timeline_has_a_mark_for_every_seed(ax: Axes) -> None:
         for each in ax.lines
         if each.get_marker() in "os^" and abs(float(each.get_ydata()[0]) - row) < 0.4
     ]
-    assert [float(each.get_xdata()[0]) for each in marks] == pytest.approx([10, 10, 220])  # the last one: never
+    assert [float(each.get_xdata()[0]) for each in marks] == pytest.approx(
+        [10, 10, 220]
+    )  # the last one: never
     assert len({float(each.get_ydata()[0]) for each in marks}) == 3
     assert names[0] == "signs ++-"
 
