@@ -5,6 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from valuelens.analyses import Finding, Result, Subject, generalisation, subject, value_errors
+from valuelens.analyses._generalisation import _better
 from valuelens.analyses._shifts import OWN
 from valuelens.models.icrl import (
     ModelConfig,
@@ -117,6 +118,13 @@ def test_it_says_which_shifts_are_beaten() -> None:
     assert bad.estimate == "none of them"
     assert good.control is not None
     assert good.control.name == "LSTD"
+
+
+@pytest.mark.parametrize(("errors", "better"), [([0.4, 0.5, 0.6] * 9, True), ([0.1, 0.1, 2.5] * 9, False)])
+def test_better_is_a_matter_of_the_whole_interval(errors: list[float], better: bool) -> None:
+    own = torch.tensor(errors, dtype=torch.float64)
+    assert float(own.mean()) < 1
+    assert _better(own, torch.ones_like(own), 0) == better
 
 
 def test_overflow_is_a_reason() -> None:
