@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from valuelens.analyses._result import Control, Finding, Result
-from valuelens.analyses._shifts import OWN, Shift, shifts
+from valuelens.analyses._shifts import Shift, shifts
 from valuelens.analyses._subject import Subject, evaluation_stream, mean_square_ratio
 from valuelens.models import InputError
 from valuelens.models.icrl import (
@@ -56,8 +56,8 @@ def generalisation(subject: Subject) -> Result:
     Cart-poles are a pool of 64, simulated for 100,000 steps each; their cells are not Markov.
 
     Args:
-        subject: Model and its own tasks, which are the reference. The tasks of a shift are as many, from the same
-            evaluation stream.
+        subject: Model and its own tasks, which are the reference; another reward scale is asked of the same tasks,
+            every other shift of as many tasks from the same evaluation stream.
     """
     asked, skipped = shifts(subject.task, subject.model)
     findings, better = [], {}
@@ -115,13 +115,12 @@ def _better(errors: Tensor, constant: Tensor, seed: int) -> bool:
 
 
 def _drawn(shift: Shift, subject: Subject) -> _Sample:
-    if shift.name == OWN:
-        return _Sample(mrp=subject.mrp, context=subject.context)
-    generator = evaluation_stream(subject.seed)
-    pool = _pool(subject.seed) if shift.task.env == "cartpole" else None
-    sampler = task_sampler(shift.task, generator, pool)
-    dtype = subject.context.rewards.dtype
-    mrp, states = sampler.sample(subject.num_tasks, shift.task.context_length, generator, dtype)
+    mrp, states = subject.mrp, subject.context.states
+    if shift.task != subject.task:
+        generator = evaluation_stream(subject.seed)
+        pool = _pool(subject.seed) if shift.task.env == "cartpole" else None
+        sampler, dtype = task_sampler(shift.task, generator, pool), mrp.r.dtype
+        mrp, states = sampler.sample(subject.num_tasks, shift.task.context_length, generator, dtype)
     mrp = replace(mrp, r=shift.reward_scale * mrp.r)
     return _Sample(mrp=mrp, context=context_of(mrp, states))
 
