@@ -200,11 +200,19 @@ def _checkpoint_fold(key: str, result: Result, label: str) -> _Fold | None:
     return _Fold(title=title, sentences=[sentence(finding) for finding in found], table=findings_table(found))
 
 
+def _last_only(result: Result) -> str:
+    """Which questions were not asked of the earlier checkpoints, in words."""
+    asked = result.provenance.get("on_the_last_only", {})
+    everywhere = result.provenance.get("full_analyses_on", [])
+    names = [name for name, labels in asked.items() if labels != everywhere]
+    return f" Of {', '.join(names)}, only the last checkpoint of each seed was asked." if names else ""
+
+
 def _checkpoint_words(result: Result, label: str) -> str:
     others = [spoken(each) for each in checkpoint_labels(result) if each != label]
     if label:
         more = f" All analyses were also made at {', '.join(others)} (folded)." if others else ""
-        return f"Shown is the checkpoint at {spoken(label)}.{more}"
+        return f"Shown is the checkpoint at {spoken(label)}.{more}{_last_only(result)}"
     named = result.provenance.get("full_analyses_on") or [""]
     return (
         f"Shown is the checkpoint at {spoken(str(named[0]))}."

@@ -29,7 +29,7 @@ from valuelens.analyses.report._checkpoints import (
     main_checkpoint,
 )
 from valuelens.analyses.report._figures import Picture
-from valuelens.analyses.report._page import _unfolded, inline_svg, write_report
+from valuelens.analyses.report._page import _last_only, _unfolded, inline_svg, write_report
 from valuelens.analyses.report._sentences import sentence
 from valuelens.analyses.report._table import comparison_table, findings_table
 from valuelens.models import InputError
@@ -371,3 +371,15 @@ def test_a_long_section_folds_what_is_said_elsewhere() -> None:
     opened, folded = _unfolded(long_section("emergence_step", 13, seed=0))
     assert (opened, list(folded)) == ([], ["Seed by seed"])
     assert len(_unfolded(findings[:12])[0]) == 12
+
+
+def test_a_page_says_what_was_asked_of_the_last_checkpoint_only() -> None:
+    last = {"generalisation": ["seed-0/step-00000010"]}
+    provenance = {
+        "on_the_last_only": last,
+        "full_analyses_on": ["seed-0/step-00000000", "seed-0/step-00000010"],
+    }
+    words = _last_only(Result(kind="in-context-rl", provenance=provenance))
+    assert words == " Of generalisation, only the last checkpoint of each seed was asked."
+    everywhere = {**provenance, "full_analyses_on": last["generalisation"]}
+    assert _last_only(Result(kind="in-context-rl", provenance=everywhere)) == ""
