@@ -7,6 +7,7 @@ from valuelens.analyses._diagonality import diagonality as diagonality
 from valuelens.analyses._distance import distance as distance
 from valuelens.analyses._emergence import emergence as emergence
 from valuelens.analyses._emergence import measurements as measurements
+from valuelens.analyses._generalisation import generalisation as generalisation
 from valuelens.analyses._reparameterisation import reparameterisation as reparameterisation
 from valuelens.analyses._request import AnalysisConfig as AnalysisConfig
 from valuelens.analyses._result import Array as Array

@@ -18,6 +18,7 @@ from joblib import Parallel, delayed
 from valuelens.analyses._diagonality import diagonality
 from valuelens.analyses._distance import distance
 from valuelens.analyses._emergence import emergence, measurements
+from valuelens.analyses._generalisation import generalisation
 from valuelens.analyses._reparameterisation import reparameterisation
 from valuelens.analyses._request import AnalysisConfig, Place, Unit, finished, request
 from valuelens.analyses._result import Result, merged, save_result
@@ -39,8 +40,12 @@ ANALYSES: Mapping[str, Callable[[Subject], Result]] = {
     "distance": distance,
     "reparameterisation": reparameterisation,
     "diagonality": diagonality,
+    "generalisation": generalisation,
 }
 """Questions on one checkpoint, by the name that `--only` takes; a new one is one more line."""
+
+LAST_ONLY = ("generalisation",)
+"""Questions that a run asks of the last checkpoint of each seed only, unless it is analysed in full."""
 
 RUN_ANALYSES = ("emergence",)
 """Questions on a whole run."""
@@ -62,8 +67,8 @@ def analyze(
     """Answer every question on a checkpoint, or on a run (then also emergence).
 
     On a run the light measurements are made on every checkpoint and the full ones on the first, middle and last of
-    each seed (on all with `full`); the provenance says which. A checkpoint of a run that cannot be used is skipped:
-    its entry in `skipped` names the `input`.
+    each seed (on all with `full`), generalisation on the last alone; the provenance says which. A checkpoint of a run
+    that cannot be used is skipped: its entry in `skipped` names the `input`.
 
     Args:
         path: Checkpoint or run folder.
@@ -86,7 +91,9 @@ def analyze(
     asked = request(places, hashes, config)
     if out is not None and (result := finished(out, asked)):
         return result
-    chosen = places if places[0].alone or config.full else _first_middle_last(places)
+    everywhere = places[0].alone or config.full
+    chosen = places if everywhere else _first_middle_last(places)
+    last = places if everywhere else _last(places)
     units = [
         Unit(
             place=place,
@@ -97,12 +104,12 @@ def analyze(
         )
         for place in places
         for name in config.only
-        if name in RUN_ANALYSES or place in chosen
+        if name in RUN_ANALYSES or place in (last if name in LAST_ONLY else chosen)
     ]
     parts = list(_answers(units, jobs, progress))
     whole = merged(
         [Result(kind="in-context-rl", skipped=tuple(unusable)), *_sections(units, parts)],
-        provenance=_provenance(asked, places, chosen, started),
+        provenance=_provenance(asked, chosen, last, started),
     )
     whole = replace(whole, verdict=verdict(whole))
     if out is not None:
@@ -185,6 +192,11 @@ def _first_middle_last(places: list[Place]) -> list[Place]:
     return chosen
 
 
+def _last(places: list[Place]) -> list[Place]:
+    """The last checkpoint of each seed."""
+    return list({place.checkpoint.seed: place for place in places}.values())
+
+
 def _placed(part: Result, place: Place) -> Result:
     if place.alone:
         return part
@@ -210,12 +222,13 @@ def _known(only: Sequence[str], *, run: bool) -> tuple[str, ...]:
 
 
 def _provenance(
-    asked: Mapping[str, object], places: list[Place], chosen: list[Place], started: float
+    asked: Mapping[str, object], chosen: list[Place], last: list[Place], started: float
 ) -> dict[str, Any]:
     return {
         "request": dict(asked),
-        "config": load_config(_folder(places[-1].checkpoint.path) / "config.json").model_dump(),
+        "config": load_config(_folder(last[-1].checkpoint.path) / "config.json").model_dump(),
         "full_analyses_on": [place.label for place in chosen],
+        "on_the_last_only": {name: [place.label for place in last] for name in LAST_ONLY},
         "dtype": f"measured in {asked['dtype']}",
         "mask": "the query S_n and extra query columns are no sources",
         "versions": {name: version(name) for name in _LIBRARIES} | {"python": platform.python_version()},

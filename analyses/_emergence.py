@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pandas as pd
 import torch
 
+from valuelens.analyses._emergence_seeds import mean_curves, over_seeds
 from valuelens.analyses._result import Control, Finding, Result
 from valuelens.analyses._subject import (
     Subject,
@@ -16,7 +17,15 @@ from valuelens.analyses._subject import (
     weights_of,
 )
 from valuelens.models.icrl import LinearAttention, SoftmaxTD
-from valuelens.probe import attention_patterns, kernel_diagonality, within_chain_r2
+from valuelens.probe import (
+    ThetaStarDistance,
+    assumption_margin,
+    attention_patterns,
+    bilinear_scores,
+    kernel_diagonality,
+    population_kernel,
+    within_chain_r2,
+)
 
 _Holds = Callable[[float, float], bool]
 
@@ -29,6 +38,9 @@ PROPERTIES: dict[str, tuple[str, _Holds]] = {
         lambda now, start: now <= 1 / 3,
     ),
     "within-chain R2 at least 0.85": ("within_chain_r2", lambda now, start: now >= 0.85),
+    "effective discount within 0.1 of gamma": ("discount_error", lambda now, start: now <= 0.1),
+    "the population map contracts in the median task": ("population_radius", lambda now, start: now < 1),
+    "Assumption 5.1 holds in the median task": ("assumption_margin", lambda now, start: now > 0),
 }
 """What counts as having emerged, from the value now and at step 0: our definition."""
 
@@ -37,7 +49,9 @@ def measurements(subject: Subject) -> dict[str, float]:
     """One row of the emergence table: value errors, kernel diagonal, and, of softmax TD, signs and cosine.
 
     Over untied layers: signs hold if every identified layer has ++-, the cosine is the smallest, the diagonal the
-    mean; w, sharpness and effective discount are the last layer's.
+    mean; w, sharpness and effective discount are the last layer's. The margin of Assumption 5.1 is the smallest, the
+    spectral radius of the population map I + w_C M_pi + gamma w_T M_pi P the largest over identified layers, each in
+    the median task.
 
     Args:
         subject: One checkpoint, on the tasks that all checkpoints of the run share.
@@ -53,12 +67,14 @@ def measurements(subject: Subject) -> dict[str, float]:
     if not isinstance(subject.model, LinearAttention):
         row["kernel_diagonal_mean"] = _diagonal(subject)
     if isinstance(subject.model, SoftmaxTD) and not has_free_slots(subject.model):
-        row |= _of_weights(subject)
+        row |= _of_weights(subject, subject.model)
     return row
 
 
 def emergence(table: pd.DataFrame) -> Result:
-    """From measurements of every checkpoint to the step from which each property holds until the end.
+    """From measurements of every checkpoint to the step from which each property holds until the end, and the order.
+
+    Over the seeds of a run see `over_seeds`; the table `emergence_mean` holds the mean curves.
 
     Args:
         table: `measurements` with `seed` and `step` added, in the order of steps within each seed.
@@ -69,19 +85,43 @@ def emergence(table: pd.DataFrame) -> Result:
         for name, (column, holds) in PROPERTIES.items()
         if column in run
     ]
-    return Result(kind="in-context-rl", findings=tuple(findings), tables={"emergence": table})
+    single = table["seed"].nunique() == 1
+    why = "a single seed says nothing about how seeds differ"
+    return Result(
+        kind="in-context-rl",
+        findings=(*findings, *over_seeds(findings)),
+        skipped=({"what": "emergence over seeds", "why": why},) if single else (),
+        tables={"emergence": table, "emergence_mean": mean_curves(table)},
+    )
 
 
-def _of_weights(subject: Subject) -> dict[str, float]:
+def _of_weights(subject: Subject, model: SoftmaxTD) -> dict[str, float]:
     weights = weights_of(subject)
     row = dict(zip(("w_R", "w_T", "w_C"), weights.w[-1].tolist(), strict=True))
     row["sharpness"] = float(weights.sharpness[-1])
     row["effective_discount"] = float(weights.effective_discount[-1])
     known = weights.w_identified.all(-1)
+    row["discount_error"] = abs(row["effective_discount"] - subject.context.gamma)
+    row |= _of_population(subject, model, weights)
     if bool(known.any()):
         row["signs"] = float(all(sign in ("++-", "unidentified") for sign in weights.sign_pattern))
         row["weight_cosine"] = float(weights.weight_cosine[known].min())
     return row
+
+
+def _of_population(subject: Subject, model: SoftmaxTD, weights: ThetaStarDistance) -> dict[str, float]:
+    """In the median task: margin of Assumption 5.1 in the worst layer, and the largest spectral radius."""
+    d, gamma, process = subject.context.features.shape[-1], subject.context.gamma, subject.mrp
+    margins, radii = [], []
+    for layer in range(1 if model.tied else model.num_layers):
+        A = model.A[layer, :d, :d].detach()
+        M = population_kernel(bilinear_scores(process.features, process.features, A), process.stationary)
+        margins.append(float(assumption_margin(M, gamma).median()))
+        if bool(weights.w_identified[layer].all()):
+            _, w_T, w_C = weights.w[layer]
+            step = torch.eye(process.num_states).to(M) + w_C * M + gamma * w_T * M @ process.P
+            radii.append(float(torch.linalg.eigvals(step).abs().amax(-1).median()))
+    return {"assumption_margin": min(margins)} | ({"population_radius": max(radii)} if radii else {})
 
 
 def _diagonal(subject: Subject) -> float:

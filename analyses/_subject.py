@@ -45,6 +45,7 @@ class Subject:
 
     Attributes:
         model: In the precision of the measurements.
+        task: Distribution that the tasks were drawn from.
         mrp: One task a context.
         context: What the model sees.
         lens: Read-out before the first and after every layer, at the query S_n and then at query columns for
@@ -53,6 +54,7 @@ class Subject:
     """
 
     model: ValueLearner
+    task: TaskConfig
     mrp: MarkovRewardProcess
     context: Context
     lens: Float[Tensor, "iterate batch query"]
@@ -99,8 +101,7 @@ def subject(
     Raises:
         InputError: The model's values overflow on some task.
     """
-    entropy = int(np.random.SeedSequence((_STREAM, seed)).generate_state(1, np.uint64)[0])
-    generator = torch.Generator().manual_seed(entropy)
+    generator = evaluation_stream(seed)
     mrp, states = task_sampler(task, generator).sample(num_tasks, task.context_length, generator, dtype)
     context = context_of(mrp, states)
     model = model.to(dtype).eval()
@@ -113,7 +114,13 @@ def subject(
     if lost:
         found = f"found overflow on {lost} of {num_tasks}"
         raise InputError("the model's values must be finite on every evaluation task", found, "read-out")
-    return Subject(model=model, mrp=mrp, context=context, lens=lens, seed=seed)
+    return Subject(model=model, task=task, mrp=mrp, context=context, lens=lens, seed=seed)
+
+
+def evaluation_stream(seed: int) -> torch.Generator:
+    """The stream that evaluation tasks are drawn from, never the training stream of the same seed."""
+    entropy = int(np.random.SeedSequence((_STREAM, seed)).generate_state(1, np.uint64)[0])
+    return torch.Generator().manual_seed(entropy)
 
 
 def weights_of(subject: Subject) -> ThetaStarDistance:

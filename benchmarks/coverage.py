@@ -102,7 +102,8 @@ def main() -> None:
         "# Do the intervals cover?\n\n"
         f"Command: `python benchmarks/coverage.py`. {asked.replicates:,} analyses of the default model (seed 0, last "
         f"checkpoint), each on {NUM_TASKS} tasks of its own; truth: mean of {TRUTH_PARTS} analyses on {TRUTH_TASKS:,} "
-        "tasks each. Interval: studentised bootstrap, 95 %, resampling tasks. In brackets the exact binomial interval of the share.\n\n"
+        "tasks each. Interval: studentised bootstrap, 95 %, resampling tasks. In brackets the exact binomial interval "
+        "of the share.\n\n"
         + page(replicates, truth)
         + "\n",
         encoding="utf-8",

@@ -52,6 +52,7 @@ from valuelens.probe._slots import stacked as stacked
 from valuelens.probe._slots import value_slots as value_slots
 from valuelens.probe._statistics import mean_interval as mean_interval
 from valuelens.probe._statistics import ratio_interval as ratio_interval
+from valuelens.probe._statistics import student_interval as student_interval
 from valuelens.probe._td import fixed_point as fixed_point
 from valuelens.probe._td import softmax_td as softmax_td
 from valuelens.probe._td import softmax_td_states as softmax_td_states

@@ -1,9 +1,9 @@
-"""Intervals by resampling tasks: the studentised bootstrap (bootstrap-t), with the task as the unit.
+"""Intervals over tasks by the studentised bootstrap (bootstrap-t), and over a few training seeds by Student's t.
 
 Value errors have heavy tails: few contexts hold most of the error. Each resample is therefore measured in its own
 standard error, which keeps the stated rate where percentile and BCa intervals fall short (`benchmarks/coverage.md`).
 
-Shape legend: `task` one value (or one numerator and denominator) for each task.
+Shape legend: `task` one value (or one numerator and denominator) for each task, `seed` one for each training seed.
 """
 
 import warnings
@@ -90,6 +90,29 @@ def ratio_interval(
         ).confidence_interval
     low, high = (float(ratio - t * error) * unit_x / unit_y for t in (pivots.high, pivots.low))
     return (low, high) if np.isfinite([low, high]).all() else None
+
+
+def student_interval(sample: Float[Tensor, "seed"], *, confidence: float = 0.95) -> Interval | None:
+    """Student's t interval of the mean over a handful of independent runs; none as for `mean_interval`.
+
+    Five values have few distinct resamples, which leaves little to a bootstrap. This one is exact where the values
+    are normal; take logarithms of what is log-spaced.
+
+    Args:
+        sample: One value a run.
+        confidence: Its level.
+
+    Example:
+        >>> import torch
+        >>> low, high = student_interval(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]))
+        >>> round(low, 3), round(high, 3)
+        (1.037, 4.963)
+    """
+    x = sample.detach().double().cpu().numpy()
+    if len(x) < 2 or not np.isfinite(x).all() or np.ptp(x) == 0:
+        return None
+    limits = stats.ttest_1samp(x, 0).confidence_interval(confidence)
+    return float(limits.low), float(limits.high)
 
 
 def _pivot(x: NDArray[np.float64], y: NDArray[np.float64], centre: np.float64) -> _Numbers:

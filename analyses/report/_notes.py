@@ -12,6 +12,7 @@ TITLES = {
     "weights": "Weights and theta*",
     "rule": "TD rule fitted",
     "kernel": "Kernel diagonality",
+    "generalisation": "Other tasks, without retraining",
     "training": "Training",
     "other": "Other findings",
 }
@@ -26,7 +27,11 @@ INTRODUCTIONS = {
     "the tasks and scored on the other.",
     "kernel": "How much does a state attend to itself, and does the update contract? The control is a kernel that "
     "attends evenly.",
-    "training": "From which optimiser step on does each property last? The criteria are ours, fixed beforehand.",
+    "generalisation": "Does the model still evaluate states on tasks that differ in one way from those of its "
+    "training? Errors are multiples of the constant predictor's on the same contexts, so below 1 is better than seeing "
+    "no state.",
+    "training": "From which optimiser step on does each property last? The criteria are ours, fixed beforehand; "
+    "the constant predictor never meets the two that concern values.",
     "other": "Findings without a section of their own.",
 }
 
@@ -61,6 +66,10 @@ def _one_hot(findings: Sequence[Finding], provenance: Mapping[str, Any]) -> bool
 
 def _named(*names: str) -> _Applies:
     return lambda findings, provenance: any(finding.name in names for finding in findings)
+
+
+def _shifted(shift: str) -> _Applies:
+    return lambda findings, provenance: any(finding.index.get("shift") == shift for finding in findings)
 
 
 _NOTES: dict[str, tuple[tuple[_Applies, str], ...]] = {
@@ -140,6 +149,35 @@ _NOTES: dict[str, tuple[tuple[_Applies, str], ...]] = {
             "attention reads from rewards or memories is not in it.",
         ),
     ),
+    "generalisation": (
+        (
+            _named("generalisation"),
+            "LSTD solves for values that are linear in the features, which true values are not unless the tasks were "
+            "made so; LSTD that knows the states is told which columns hold the same state, which no model is. theta* "
+            "has alpha = c = 1 and as many steps as the model has layers.",
+        ),
+        (
+            _shifted("cart-pole"),
+            "The cells of the cart-pole task are not Markov; true values are those of the empirical chain.",
+        ),
+        (
+            _shifted("context x 10"),
+            "A layer that has learnt another fixed point than the true values keeps its error however long the "
+            "context; LSTD that knows the states shows what more context could give.",
+        ),
+    ),
+    "training": (
+        (
+            _named("emergence_over_seeds"),
+            "The unit of these intervals is the training seed (Student's t of log steps), and a step is known only up "
+            "to the distance of two checkpoints. Seeds that share a checkpoint are ties, not an order.",
+        ),
+        (
+            _named("emergence_step"),
+            "A property counts from the checkpoint after which it never fails again. The effective discount may sit "
+            "near gamma by chance while the weights are still small.",
+        ),
+    ),
 }
 
 
@@ -165,7 +203,7 @@ def limitations(result: Result) -> list[str]:
     seeds = {finding.index["seed"] for finding in result.findings if "seed" in finding.index}
     known = [
         "Small models on small random Markov reward processes: nothing here speaks about language models.",
-        "Intervals are over tasks, not over training seeds"
+        "Intervals are over tasks, not over training seeds (but where a sentence says so)"
         + (f"; this run has {len(seeds)} seed{'s' if len(seeds) > 1 else ''}." if seeds else "."),
         "Layers are counted from 0, as in hook names and in result.json.",
     ]

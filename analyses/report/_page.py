@@ -24,7 +24,7 @@ from valuelens.analyses.report._table import Table, comparison_table, findings_t
 from valuelens.models import atomic_path
 
 _OPEN = 12
-"""Sentences that a section shows; of more, those of layers between the first and the last are folded."""
+"""Sentences that a section shows; of more, those that say the same elsewhere (`_fold_title`) are folded."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,7 +147,7 @@ def _section(key: str, number: int, result: Result, main: Result, drawn: list[Pi
     if not shown and not figures:
         return None
     opened, folded = _unfolded(shown)
-    middle = [_Fold(title=f"Layers between, {len(folded)} findings", sentences=folded)] if folded else []
+    middle = [_Fold(title=f"{title}, {len(each)} findings", sentences=each) for title, each in folded.items()]
     others = [each for each in checkpoint_labels(result) if each != label]
     return _Section(
         title=TITLES[key],
@@ -169,13 +169,27 @@ def _of(key: str, findings: Iterable[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.name not in known]
 
 
-def _unfolded(findings: list[Finding]) -> tuple[list[str], list[str]]:
+def _unfolded(findings: list[Finding]) -> tuple[list[str], dict[str, list[str]]]:
+    """Sentences that stand open, and the others behind the title of their fold."""
+    opened: list[str] = []
+    folded: dict[str, list[str]] = {}
     layers = sorted({f.index["layer"] for f in findings if isinstance(f.index.get("layer"), int)})
-    if len(findings) <= _OPEN or len(layers) <= 2:
-        return [sentence(finding) for finding in findings], []
     between = set(layers[1:-1])
-    opened = [sentence(f) for f in findings if f.index.get("layer") not in between]
-    return opened, [sentence(f) for f in findings if f.index.get("layer") in between]
+    for finding in findings:
+        title = _fold_title(finding, between) if len(findings) > _OPEN else ""
+        (folded.setdefault(title, []) if title else opened).append(sentence(finding))
+    return opened, folded
+
+
+def _fold_title(finding: Finding, between: set[int | str]) -> str:
+    """Where a sentence of a long section is folded away; empty where it stands open."""
+    if finding.index.get("layer") in between:
+        return "Layers between"
+    if finding.name == "generalisation" and finding.index["of"] == "query":
+        return "The same at the query"
+    if finding.name == "emergence_step":
+        return "Seed by seed"
+    return ""
 
 
 def _checkpoint_fold(key: str, result: Result, label: str) -> _Fold | None:
@@ -186,11 +200,19 @@ def _checkpoint_fold(key: str, result: Result, label: str) -> _Fold | None:
     return _Fold(title=title, sentences=[sentence(finding) for finding in found], table=findings_table(found))
 
 
+def _last_only(result: Result) -> str:
+    """Which questions were not asked of the earlier checkpoints, in words."""
+    asked = result.provenance.get("on_the_last_only", {})
+    everywhere = result.provenance.get("full_analyses_on", [])
+    names = [name for name, labels in asked.items() if labels != everywhere]
+    return f" Of {', '.join(names)}, only the last checkpoint of each seed was asked." if names else ""
+
+
 def _checkpoint_words(result: Result, label: str) -> str:
     others = [spoken(each) for each in checkpoint_labels(result) if each != label]
     if label:
         more = f" All analyses were also made at {', '.join(others)} (folded)." if others else ""
-        return f"Shown is the checkpoint at {spoken(label)}.{more}"
+        return f"Shown is the checkpoint at {spoken(label)}.{more}{_last_only(result)}"
     named = result.provenance.get("full_analyses_on") or [""]
     return (
         f"Shown is the checkpoint at {spoken(str(named[0]))}."

@@ -199,6 +199,27 @@ _KERNEL = {
     ),
 }
 
+
+def _no_better(x: float) -> str:
+    return ", so it does worse than seeing no state" if x > 1 else ""
+
+
+_GENERALISATION = {
+    "generalises_to": Phrase(
+        noun="the list of tasks on which the model beats the constant predictor",
+        text="Without retraining the model is better than the constant predictor (95 % interval over whole contexts "
+        "below 1) on: {x}",
+        beside="{name} is better on: {c}",
+        sampled="kinds of tasks",
+    ),
+    "generalisation": Phrase(
+        noun="the value error {of} on {shift} against that of the constant predictor",
+        text="On {shift}, without retraining, the squared value error {of} is {x} times that of the constant predictor",
+        beside="on the same contexts {c}",
+        comment=_no_better,
+    ),
+}
+
 _TRAINING = {
     "emergence_step": Phrase(
         noun='the step from which "{property}" lasts',
@@ -206,9 +227,27 @@ _TRAINING = {
         beside="{name} it measures {c}",
         sampled="checkpoints",
     ),
+    "emergence_over_seeds": Phrase(
+        noun='the mean step over seeds from which "{property}" lasts',
+        text='"{property}" holds until the end from optimiser step {x} on, in the geometric mean over seeds',
+        beside="{name}: {c}",
+        sampled="seeds",
+    ),
+    "emergence_order": Phrase(
+        noun="the order in which properties appear",
+        text="Properties appear in this order, by their median step over seeds: {x}",
+        beside="{name}: {c}",
+        sampled="seeds",
+    ),
+    "emergence_precedes": Phrase(
+        noun='the share of seeds on which "{first}" comes before "{second}"',
+        text='"{first}" comes before "{second}" on a share of {x} of the seeds',
+        beside="{name}: {c}",
+        sampled="seeds",
+    ),
 }
 
-PHRASES = _VALUES | _WEIGHTS | _RULE | _KERNEL | _TRAINING
+PHRASES = _VALUES | _WEIGHTS | _RULE | _KERNEL | _GENERALISATION | _TRAINING
 """By name of the finding."""
 
 SECTIONS: dict[str, tuple[str, ...]] = {
@@ -216,6 +255,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "weights": tuple(_WEIGHTS),
     "rule": tuple(_RULE),
     "kernel": tuple(_KERNEL),
-    "training": tuple(_TRAINING),
+    "generalisation": tuple(_GENERALISATION),
+    "training": ("emergence_order", "emergence_over_seeds", "emergence_precedes", "emergence_step"),
 }
 """Names of findings by section of the report."""

@@ -7,9 +7,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from valuelens.analyses._result import Result
+from valuelens.analyses.report._generalisation_figures import generalisation_figure
 from valuelens.analyses.report._kernel_figures import example_kernel_figure, population_diagonal_figure
 from valuelens.analyses.report._matrix_figures import Pair, matrix_figure, matrix_pairs
 from valuelens.analyses.report._style import blank, few_layers
+from valuelens.analyses.report._timeline_figures import timeline_figure
 from valuelens.analyses.report._training_figures import seed_marks, training_panels
 from valuelens.analyses.report._value_figures import (
     example_columns_figure,
@@ -126,6 +128,26 @@ def _training(result: Result) -> Figure:
     return figure
 
 
+def _generalisation(result: Result) -> Figure:
+    rows = len({finding.index["shift"] for finding in result.find("generalisation")})
+    figure = blank(7.2, 1.6 + 0.34 * rows)
+    generalisation_figure(figure.subplots(), result)
+    return figure
+
+
+def _timeline(result: Result) -> Figure:
+    rows = len({finding.index["property"] for finding in result.find("emergence_step")})
+    figure = blank(8.4, 1.0 + 0.42 * rows)
+    timeline_figure(figure.subplots(), result)
+    marks = seed_marks(result)
+    handles = [
+        figure.axes[0].plot([], [], color="#555555", marker=mark, linestyle="none")[0] for _, mark in marks
+    ]
+    if len(marks) > 1:
+        figure.legend(handles, [f"seed {seed}" for seed, _ in marks], loc="outside upper center", ncols=8)
+    return figure
+
+
 PLATES = {
     "value_lens": Plate(
         section="values",
@@ -187,12 +209,33 @@ PLATES = {
         "leaves, which nothing can attend to.",
         says=("kernel_diagonal_mean",),
     ),
+    "generalisation": Plate(
+        section="generalisation",
+        needs=("generalisation",),
+        draw=_generalisation,
+        caption="Value errors on tasks that the model was not trained on, as multiples of the constant predictor's on "
+        "the same contexts: left of the dashed line is better than seeing no state. Bars are 95 % intervals over "
+        "tasks; an arrow stands for more than 20. The first row is the reference.",
+        says=("generalises_to",),
+    ),
+    "emergence": Plate(
+        section="training",
+        needs=("emergence", "emergence_step"),
+        draw=_timeline,
+        caption="The optimiser step from which each property lasts until the end, one mark a seed. The black bar is "
+        "the geometric mean over seeds with its 95 % interval (Student's t of log steps), where every seed has it and "
+        "there are five; marks at the right never have it.",
+        says=("emergence_order",),
+        run=True,
+    ),
     "training": Plate(
         section="training",
         needs=("emergence",),
         draw=_training,
-        caption="Training, one mark a checkpoint: value error, update weights, kernel diagonal, and agreement with TD "
-        "and with true values. Dashed lines are controls and criteria, named on the line.",
+        caption="Training, one mark a checkpoint: value error, update weights, kernel diagonal, agreement with TD and "
+        "with true values, effective discount and the map of endless contexts. Several seeds are thin, their mean is "
+        "thick, its band the 95 % interval over seeds; a ring is where a property begins to last. Dashed lines are "
+        "controls and criteria, named on the line.",
         says=("emergence_step",),
         run=True,
     ),

@@ -76,11 +76,14 @@ def shown_control(finding: Finding) -> str:
     estimate = finding.control.estimate
     if not isinstance(estimate, list):
         return readable(estimate)
+    if finding.name == "generalisation":
+        names = finding.control.name.split(", ")
+        return ", ".join(f"{name} {readable(x)}" for name, x in zip(names, estimate, strict=True))
     if finding.name == "value_lens":
         return f"{readable(estimate[-1])} after the last layer"
     if str(finding.index.get("property", "")).startswith("signs"):
         return " and ".join("yes" if x else "no" for x in estimate)
-    return (" and " if finding.name == "emergence_step" else ", ").join(readable(x) for x in estimate)
+    return (" and " if finding.name.startswith("emergence") else ", ").join(readable(x) for x in estimate)
 
 
 def _found(finding: Finding, phrase: Phrase, words: dict[str, str]) -> str:
@@ -112,6 +115,7 @@ def _words(finding: Finding) -> dict[str, str]:
         | _place(finding)
         | {
             "fit": _FITS.get(index.get("fit", ""), ""),
+            "of": _COLUMNS.get(index.get("of", ""), ""),
             "x": shown(finding) + (f" (95 % interval {interval})" if interval else ""),
             "c": shown_control(finding),
             "name": finding.control.name if finding.control else "the control",
@@ -162,14 +166,30 @@ def _weights_list(values: list[Scalar]) -> str:
     return ", ".join(f"{name} unknown" if w is None else f"{name} = {readable(w)}" for name, w in named)
 
 
+def _order_list(values: list[Scalar]) -> str:
+    return "; ".join(f"({place}) {readable(name)}" for place, name in enumerate(values, 1))
+
+
 def _plain_list(values: list[Scalar]) -> str:
     return ", ".join(readable(x) for x in values)
 
 
 _AT_MOST_ONE = ("within_chain_r2", "weight_cosine", "reparameterisation_r2")
-_LISTS: dict[str, Callable[[list[Scalar]], str]] = {"value_lens": _lens_list, "weights": _weights_list}
+_LISTS: dict[str, Callable[[list[Scalar]], str]] = {
+    "value_lens": _lens_list,
+    "weights": _weights_list,
+    "emergence_order": _order_list,
+}
 _FITS = {"weights": "with the layer's own attention", "function": "to the values alone"}
-_ABSENT = {"reference": "reference", "matrix": "the matrices", "property": "the property"}
+_COLUMNS = {"query": "at the query", "context": "over whole contexts"}
+_ABSENT = {
+    "reference": "reference",
+    "matrix": "the matrices",
+    "property": "the property",
+    "shift": "other tasks",
+    "first": "one property",
+    "second": "another",
+}
 _STANDING = {"choice": "our definition", "audit": "second-hand equation"}
 _EMPTY_MEMORIES = (
     "unidentified: an entry that it needs has exactly zero gradient (in the first of several untied layers both "

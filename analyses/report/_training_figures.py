@@ -1,6 +1,7 @@
-"""Figures of training: how each property moves over optimiser steps, every seed for itself."""
+"""Figures of training: how each property moves over optimiser steps, every seed and their mean."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -11,6 +12,7 @@ from valuelens.analyses.report._style import (
     BLUE,
     GREEN,
     GREY,
+    INK,
     LINES,
     MARKERS,
     ORANGE,
@@ -22,6 +24,9 @@ from valuelens.analyses.report._style import (
 
 TRIPLED, A_THIRD, COSINE, WITHIN = 3, 1 / 3, 0.97, 0.85
 """The thresholds of `emergence`."""
+
+NEAR = 0.1
+"""How near the effective discount must come to gamma."""
 
 _WEIGHTS = {
     "w_R": ("w_R, on reward", BLUE, "-"),
@@ -38,6 +43,7 @@ def value_error_figure(ax: Axes, result: Result) -> Axes:
         result: Of a run, with the table `emergence`.
     """
     _curves(ax, result, "msve_vs_constant", BLUE)
+    _emerged(ax, result, "MSVE", "msve_vs_constant")
     ax.set_yscale("log")
     ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     plain_ticks(ax, "y")
@@ -54,6 +60,7 @@ def diagonal_figure(ax: Axes, result: Result) -> Axes:
         result: Of a run, with the table `emergence`.
     """
     _curves(ax, result, "kernel_diagonal_mean", BLUE)
+    _emerged(ax, result, "kernel diagonal", "kernel_diagonal_mean")
     start = float(_table(result).groupby("seed")["kernel_diagonal_mean"].first().mean())
     named_line(ax, TRIPLED * start, "three times the start (our criterion)", place=0.62)
     gamma = discount_of(result)
@@ -71,15 +78,7 @@ def update_weights_figure(ax: Axes, result: Result) -> Axes:
         result: Of a run, with the table `emergence`.
     """
     for column, (label, color, line) in _WEIGHTS.items():
-        for number, (marker, run) in enumerate(_runs(result)):
-            ax.plot(
-                run["step"],
-                run[column],
-                color=color,
-                linestyle=line,
-                marker=marker,
-                label=label if number == 0 else None,
-            )
+        _curves(ax, result, column, color, line, label)
     ax.axhline(0, color=GREY, linewidth=1, zorder=1)
     for number, finding in enumerate(result.find("emergence_step", property="signs ++-")):
         if isinstance(finding.estimate, int):
@@ -98,11 +97,48 @@ def agreement_figure(ax: Axes, result: Result) -> Axes:
     """
     if "weight_cosine" in _table(result):
         _curves(ax, result, "weight_cosine", ORANGE, "--", "cosine with (1, 1, -1)")
+        _emerged(ax, result, "cosine", "weight_cosine")
         named_line(ax, COSINE, f"{COSINE} (our criterion for the cosine)", place=0.62)
     _curves(ax, result, "within_chain_r2", BLUE, "-", "within-chain R2")
+    _emerged(ax, result, "within-chain", "within_chain_r2")
     named_line(ax, WITHIN, f"{WITHIN} (our criterion for R2)", place=0.62, above=False)
     ax.legend(loc="lower right")
     return _finished(ax, result, "cosine and within-chain R2", "1 is agreement")
+
+
+def discount_figure(ax: Axes, result: Result) -> Axes:
+    """Effective discount of the last layer over training, with the band around gamma that counts as near.
+
+    Args:
+        ax: Where to draw.
+        result: Of a run, with the table `emergence`.
+    """
+    _curves(ax, result, "effective_discount", BLUE)
+    _emerged(ax, result, "effective discount", "effective_discount")
+    gamma = discount_of(result)
+    if gamma is not None:
+        ax.axhspan(gamma - NEAR, gamma + NEAR, color=GREY, alpha=0.15, linewidth=0)
+        named_line(ax, gamma, f"gamma, with the {NEAR} around it (our criterion)", place=0.75)
+        ax.set_ylim(gamma - 1.5, gamma + 1.5)
+    return _finished(ax, result, "effective discount", "gamma w_T / |w_C|")
+
+
+def population_figure(ax: Axes, result: Result) -> Axes:
+    """Spectral radius of the population map and margin of Assumption 5.1 in the median task, over training.
+
+    Args:
+        ax: Where to draw.
+        result: Of a run, with the table `emergence`.
+    """
+    if "population_radius" in _table(result):
+        _curves(ax, result, "population_radius", BLUE, "-", "spectral radius")
+        _emerged(ax, result, "the population map", "population_radius")
+        named_line(ax, 1, "below, the map contracts", place=0.6, above=False)
+    _curves(ax, result, "assumption_margin", ORANGE, "--", "margin of Assumption 5.1")
+    _emerged(ax, result, "Assumption 5.1", "assumption_margin")
+    named_line(ax, 0, "above, the assumption holds", place=0.6)
+    ax.legend(loc="center right", bbox_to_anchor=(1, 0.6))
+    return _finished(ax, result, "the map of endless contexts", "in the median task")
 
 
 def training_panels(result: Result) -> list[Callable[[Axes, Result], Axes]]:
@@ -113,12 +149,14 @@ def training_panels(result: Result) -> list[Callable[[Axes, Result], Axes]]:
     """
     columns, signs = set(_table(result)), result.find("sign_pattern")
     if signs and all(finding.estimate == "unidentified" for finding in signs):
-        columns -= {"w_R", "weight_cosine"}
+        columns -= {"w_R", "weight_cosine", "effective_discount", "assumption_margin"}
     panels = {
         value_error_figure: "msve_vs_constant",
         update_weights_figure: "w_R",
         diagonal_figure: "kernel_diagonal_mean",
         agreement_figure: "within_chain_r2",
+        discount_figure: "effective_discount",
+        population_figure: "assumption_margin",
     }
     return [panel for panel, column in panels.items() if column in columns]
 
@@ -144,16 +182,41 @@ def _runs(result: Result) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def _curves(ax: Axes, result: Result, column: str, color: str, line: str = "", label: str = "") -> None:
-    for number, (marker, run) in enumerate(_runs(result)):
-        style = line or LINES[number % len(LINES)]
+    """Every seed; several ones thin, below their mean and its interval."""
+    runs = list(_runs(result))
+    thin: dict[str, Any] = {"linewidth": 0.8, "markersize": 3, "alpha": 0.6} if len(runs) > 1 else {}
+    for number, (marker, run) in enumerate(runs):
         ax.plot(
             run["step"],
             run[column],
             color=color,
             marker=marker,
-            linestyle=style,
+            linestyle=line or LINES[number % len(LINES)],
             label=label if label and number == 0 else None,
+            **thin,
         )
+    if len(runs) > 1 and "emergence_mean" in result.tables:
+        table = result.tables["emergence_mean"]
+        mean = table[table["quantity"] == column]  # none of a ratio whose denominator crosses 0
+        ax.plot(mean["step"], mean["mean"], color=color, linestyle=line or "-", linewidth=2.4, alpha=0.9)
+        ax.fill_between(mean["step"], mean["low"], mean["high"], color=color, alpha=0.18, linewidth=0)
+
+
+def _emerged(ax: Axes, result: Result, start: str, column: str) -> None:
+    """A ring on the curve of every seed where the property whose name starts so begins to last."""
+    table = _table(result)
+    for finding in result.find("emergence_step"):
+        if str(finding.index["property"]).startswith(start) and isinstance(finding.estimate, int):
+            there = table[(table["seed"] == finding.index["seed"]) & (table["step"] == finding.estimate)]
+            ax.plot(
+                there["step"],
+                there[column],
+                color=INK,
+                marker="o",
+                markersize=8,
+                mfc="none",
+                linestyle="none",
+            )
 
 
 def _finished(ax: Axes, result: Result, title: str, unit: str) -> Axes:

@@ -85,7 +85,9 @@ def centred(x: Tensor) -> Tensor:
 
 def test_the_constant_predictor_is_its_own_control(studied: Subject) -> None:
     blind = studied.constant[None, :, None].expand_as(studied.lens)
-    same = Subject(model=studied.model, mrp=studied.mrp, context=studied.context, lens=blind, seed=0)
+    same = Subject(
+        model=studied.model, task=studied.task, mrp=studied.mrp, context=studied.context, lens=blind, seed=0
+    )
     for finding in value_errors(same):
         assert finding.control is not None
         assert finding.control.name == "constant predictor"

@@ -1,5 +1,7 @@
 """Intervals: they cover at their stated rate, and where nothing varies there is none and no warning."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -23,6 +25,7 @@ from valuelens.probe import (
     mean_interval,
     ratio_interval,
     state_kernel_from_scores,
+    student_interval,
     within_chain_sums,
 )
 
@@ -156,3 +159,22 @@ def test_nearly_zero_residuals_keep_their_interval(generator: torch.Generator) -
     limits = mean_interval(1e-32 * draw(generator))
     assert limits is not None
     assert 0 < limits[0] < 1e-32 < limits[1]
+
+
+def test_student_interval_equals_the_textbook() -> None:
+    sample = torch.tensor([2.0, 3.0, 7.0, 8.0, 10.0], dtype=torch.float64)
+    half = (
+        2.7764451051977987 * float(sample.std()) / math.sqrt(5)
+    )  # quantile 0.975 of t with 4 degrees of freedom
+    assert_close(student_interval(sample), (6 - half, 6 + half))
+
+
+def test_student_interval_covers_at_its_rate_with_five_values() -> None:
+    draws = torch.randn(400, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    intervals = [student_interval(sample) for sample in draws]
+    assert 0.92 < sum(low < 0 < high for low, high in filter(None, intervals)) / 400 < 0.98
+
+
+@pytest.mark.parametrize("sample", [[1.0], [2.0, 2.0, 2.0], [1.0, math.nan], [1.0, math.inf]])
+def test_no_student_interval_without_spread(sample: list[float]) -> None:
+    assert student_interval(torch.tensor(sample)) is None

@@ -29,7 +29,7 @@ from valuelens.analyses.report._checkpoints import (
     main_checkpoint,
 )
 from valuelens.analyses.report._figures import Picture
-from valuelens.analyses.report._page import inline_svg, write_report
+from valuelens.analyses.report._page import _last_only, _unfolded, inline_svg, write_report
 from valuelens.analyses.report._sentences import sentence
 from valuelens.analyses.report._table import comparison_table, findings_table
 from valuelens.models import InputError
@@ -340,3 +340,46 @@ def test_a_browser_is_content(
         tall = "return [...document.querySelectorAll('svg')].filter(e => e.getBoundingClientRect().height > 50).length"
         assert offline_browser.execute_script(tall) == 6 * len(names)
     offline_browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def long_section(name: str, count: int, **index: str | int) -> list[Finding]:
+    return [
+        Finding(
+            name=name,
+            estimate=number,
+            unit="1",
+            n=8,
+            definition="choice",
+            index={"number": number, "property": "signs ++-", "shift": "loop", **index},
+            control=Control(name="a, b", estimate=[0.0, 1.0]),
+            reasons={"interval": "none"},
+        )
+        for number in range(count)
+    ]
+
+
+def test_a_long_section_folds_what_is_said_elsewhere() -> None:
+    findings = [
+        *long_section("generalisation", 7, of="context"),
+        *long_section("generalisation", 6, of="query"),
+    ]
+    opened, folded = _unfolded(findings)
+    assert (len(opened), {title: len(each) for title, each in folded.items()}) == (
+        7,
+        {"The same at the query": 6},
+    )
+    opened, folded = _unfolded(long_section("emergence_step", 13, seed=0))
+    assert (opened, list(folded)) == ([], ["Seed by seed"])
+    assert len(_unfolded(findings[:12])[0]) == 12
+
+
+def test_a_page_says_what_was_asked_of_the_last_checkpoint_only() -> None:
+    last = {"generalisation": ["seed-0/step-00000010"]}
+    provenance = {
+        "on_the_last_only": last,
+        "full_analyses_on": ["seed-0/step-00000000", "seed-0/step-00000010"],
+    }
+    words = _last_only(Result(kind="in-context-rl", provenance=provenance))
+    assert words == " Of generalisation, only the last checkpoint of each seed was asked."
+    everywhere = {**provenance, "full_analyses_on": last["generalisation"]}
+    assert _last_only(Result(kind="in-context-rl", provenance=everywhere)) == ""
