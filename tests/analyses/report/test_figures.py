@@ -17,8 +17,6 @@ from matplotlib.figure import Figure
 
 from valuelens.analyses import (
     Array,
-    Control,
-    Finding,
     Result,
     diagonality,
     distance,
@@ -30,20 +28,15 @@ from valuelens.analyses import (
 )
 from valuelens.analyses._emergence import PROPERTIES
 from valuelens.analyses.report._figures import pictures, save_figures
-from valuelens.analyses.report._generalisation_figures import LIMIT, generalisation_figure
 from valuelens.analyses.report._kernel_figures import example_kernel_figure, population_diagonal_figure
 from valuelens.analyses.report._matrix_figures import matrix_figure, matrix_pairs
 from valuelens.analyses.report._style import few_layers, styled
-from valuelens.analyses.report._timeline_figures import timeline_figure
 from valuelens.analyses.report._training_figures import (
     A_THIRD,
     COSINE,
-    NEAR,
     TRIPLED,
     WITHIN,
     diagonal_figure,
-    discount_figure,
-    population_figure,
     training_panels,
     update_weights_figure,
     value_error_figure,
@@ -319,102 +312,6 @@ def test_every_seed_is_drawn(ax: Axes, run: Result, figure: Callable[[Axes, Resu
     assert len({each.get_marker() for each in curves} - {"None"}) == 2
     assert all(list(each.get_xdata()) == list(STEPS) for each in curves)
     assert ax.get_xscale() == "symlog"
-
-
-def test_several_seeds_have_a_mean_with_a_band(ax: Axes) -> None:
-    five = emergence(run_table(5))
-    update_weights_figure(ax, five)
-    means = [each for each in ax.lines if len(each.get_xdata()) == len(STEPS) and each.get_marker() == "None"]
-    table = five.tables["emergence_mean"]
-    for each, column in zip(means, ("w_R", "w_T", "w_C"), strict=True):
-        close(np.asarray(each.get_ydata()), table[table["quantity"] == column]["mean"].tolist())
-    low = table[table["quantity"] == "w_T"]["low"].min()
-    assert min(band.get_paths()[0].vertices[:, 1].min() for band in ax.collections[1:2]) == pytest.approx(low)
-
-
-def test_a_single_seed_has_no_mean(ax: Axes) -> None:
-    diagonal_figure(ax, emergence(run_table(1)))
-    curves = [each for each in ax.lines if len(each.get_xdata()) == len(STEPS)]
-    assert [each.get_marker() for each in curves] == ["o"]
-    assert not ax.collections
-
-
-def test_a_ring_is_where_a_property_begins(ax: Axes) -> None:
-    table = run_table(2)
-    diagonal_figure(ax, emergence(table))
-    rings = [each for each in ax.lines if each.get_markerfacecolor() == "none"]
-    assert [float(each.get_xdata()[0]) for each in rings] == [100.0, 100.0]
-    close(np.array([float(each.get_ydata()[0]) for each in rings]), [0.6, 0.6])
-
-
-def test_discount_and_population_panels_show_their_columns(ax: Axes) -> None:
-    table = run_table(2).assign(effective_discount=0.4, discount_error=0.1, assumption_margin=-0.5)
-    result = replace(emergence(table), provenance={"config": {"task": {"gamma": 0.5}}})
-    assert {discount_figure, population_figure} <= set(training_panels(result))
-    discount_figure(ax, result)
-    assert any(f"gamma, with the {NEAR}" in label for label in labels(ax))
-    other = Figure().subplots()
-    population_figure(other, result)
-    assert "margin of Assumption 5.1" in labels(other)
-    assert "spectral radius" not in labels(other)
-
-
-def test_the_timeline_has_a_mark_for_every_seed(ax: Axes) -> None:
-    table = run_table(3)
-    table.loc[table["seed"] == 2, "signs"] = 0.0
-    timeline_figure(ax, emergence(table))
-    names = [text.get_text() for text in ax.get_yticklabels()]
-    row = names.index("signs ++-")
-    marks = [
-        each
-        for each in ax.lines
-        if each.get_marker() in "os^" and abs(float(each.get_ydata()[0]) - row) < 0.4
-    ]
-    assert [float(each.get_xdata()[0]) for each in marks] == pytest.approx(
-        [10, 10, 220]
-    )  # the last one: never
-    assert len({float(each.get_ydata()[0]) for each in marks}) == 3
-    assert names[:2] == [
-        "MSVE at most a third of the constant predictor's",
-        "signs ++-",
-    ]  # the median decides
-
-
-def shifted(ratios: dict[str, float]) -> Result:
-    findings = [
-        Finding(
-            name="generalisation",
-            estimate=ratio,
-            unit="1",
-            n=8,
-            definition="choice",
-            index={"shift": shift, "of": of},
-            interval=(ratio / 2, ratio * 2),
-            control=Control(name="LSTD, LSTD that knows the states, theta*", estimate=[0.9, 0.1, None]),
-            reasons={"control": "theta* overflows"},
-        )
-        for shift, ratio in ratios.items()
-        for of in ("query", "context")
-    ]
-    return Result(kind="in-context-rl", findings=tuple(findings))
-
-
-def test_generalisation_shows_every_shift_beside_its_rivals(ax: Axes) -> None:
-    generalisation_figure(ax, shifted({"own tasks": 0.2, "loop": 0.4}))
-    assert [text.get_text() for text in ax.get_yticklabels()] == ["own tasks", "loop"]
-    close(line(ax, "the model, whole contexts"), [0.14])
-    legend = {text.get_text() for text in ax.get_legend().get_texts()}
-    assert {"LSTD, whole contexts", "LSTD that knows the states, whole contexts"} < legend
-    assert "theta*, whole contexts" not in legend  # it has no number
-    shown = [float(each.get_xdata()[0]) for each in ax.lines if each.get_label() == "the model, at the query"]
-    assert shown == [0.2, 0.4]
-    assert any(list(each.get_xdata()) == [1, 1] for each in ax.lines)
-
-
-def test_generalisation_draws_the_huge_as_arrows(ax: Axes) -> None:
-    generalisation_figure(ax, shifted({"own tasks": 0.2, "rewards x 10": 1e13}))
-    assert max(float(np.max(each.get_xdata())) for each in ax.lines) == LIMIT
-    assert sum(each.get_marker() == ">" for each in ax.lines) == 2
 
 
 def test_training_names_its_lines(ax: Axes, run: Result) -> None:
