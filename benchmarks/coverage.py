@@ -103,9 +103,7 @@ def main() -> None:
         f"Command: `python benchmarks/coverage.py`. {asked.replicates:,} analyses of the default model (seed 0, last "
         f"checkpoint), each on {NUM_TASKS} tasks of its own; truth: mean of {TRUTH_PARTS} analyses on {TRUTH_TASKS:,} "
         "tasks each. Interval: studentised bootstrap, 95 %, resampling tasks. In brackets the exact binomial interval "
-        "of the share.\n\n"
-        + page(replicates, truth)
-        + "\n",
+        "of the share.\n\n" + page(replicates, truth) + "\n",
         encoding="utf-8",
     )
 
