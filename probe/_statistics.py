@@ -77,6 +77,25 @@ def ratio_interval(
     return (low, high) if np.isfinite([low, high]).all() else None
 
 
+def share_interval(hits: int, total: int, *, confidence: float = 0.95) -> Interval | None:
+    """Exact interval of a share (Clopper and Pearson's), which says something even where none or all hit.
+
+    Args:
+        hits: Tasks with the property.
+        total: All tasks; without any there is no interval.
+        confidence: Its level.
+
+    Example:
+        >>> low, high = share_interval(0, 256)
+        >>> low, round(high, 4)
+        (0.0, 0.0143)
+    """
+    if total < 1:
+        return None
+    limits = stats.binomtest(hits, total).proportion_ci(confidence, method="exact")
+    return float(limits.low), float(limits.high)
+
+
 def _ratio(x: NDArray[np.float64], y: NDArray[np.float64], axis: int) -> NDArray[np.float64] | np.float64:
     ratio: NDArray[np.float64] = np.round(x.sum(axis) / y.sum(axis), _DIGITS)
     return ratio
