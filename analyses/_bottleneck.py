@@ -38,7 +38,7 @@ def bottleneck(subject: Subject, rule: Rule) -> Result:
 
     Args:
         subject: Whose contexts.
-        rule: Its update over states, which stands for the model.
+        rule: Its update over states.
     """
     mrp, states = subject.mrp, subject.context.states
     kernels = rule.kernels(mrp, states)
@@ -86,7 +86,6 @@ def _finding(subject: Subject, rule: Rule, errors: dict[str, Tensor]) -> Finding
         unit="word",
         n=subject.num_tasks,
         definition="choice",
-        index={"rule": "own" if rule.exact else "fitted"},
         control=Control(name="mean squared error / mean squared true value", estimate=numbers),
         reasons=reasons,
     )

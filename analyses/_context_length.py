@@ -51,10 +51,10 @@ def context_lengths(subject: Subject, rule: Rule | None) -> Result:
     """Errors against n over contexts that visit every state and over all, beside those of the empirical chain.
 
     Args:
-        subject: Any model; where the rule is exact it is read in state form, so that long contexts cost little.
+        subject: Any model; with a rule it is read in state form, so that long contexts cost little.
         rule: Its update over states, if there is one.
     """
-    scan = _scan(subject, rule if rule is not None and rule.exact else None)
+    scan = _scan(subject, rule)
     everything = torch.ones_like(scan.covered)
     findings = [
         _errors(scan, "that visit every state", scan.covered),

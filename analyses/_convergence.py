@@ -15,7 +15,7 @@ from valuelens.analyses._context_length import context_lengths, fixed_point_erro
 from valuelens.analyses._extrapolation import extrapolation
 from valuelens.analyses._result import Array, Control, Finding, Result, merged
 from valuelens.analyses._rule import Rule, rule_of, tabular_kernel
-from valuelens.analyses._subject import NONE_COUNTS, Subject, band, task_mean
+from valuelens.analyses._subject import NONE_COUNTS, Subject, band, share, task_mean
 from valuelens.models.icrl import at_states
 from valuelens.probe import (
     StateKernel,
@@ -45,13 +45,12 @@ def convergence(subject: Subject) -> Result:
         subject: Any model and tasks.
     """
     rule, why = rule_of(subject)
-    parts = [_towards_truth(subject), context_lengths(subject, rule)]
+    parts = [_towards_truth(subject), context_lengths(subject, rule), extrapolation(subject, rule)]
     if rule is None:
-        left_out = "contraction, rate, fixed point, statistical floor, depth extrapolation and bottleneck"
+        left_out = "contraction, rate, fixed point, statistical floor and bottleneck"
         return merged([*parts, Result(kind="in-context-rl", skipped=({"what": left_out, "why": why},))])
     ends = Result(kind="in-context-rl", findings=tuple(fixed_point_errors(subject, rule)))
-    parts += [_towards_fixed_point(subject, rule), ends, extrapolation(subject, rule)]
-    return merged([*parts, bottleneck(subject, rule)])
+    return merged([*parts, _towards_fixed_point(subject, rule), ends, bottleneck(subject, rule)])
 
 
 def _towards_truth(subject: Subject) -> Result:
@@ -63,10 +62,10 @@ def _towards_truth(subject: Subject) -> Result:
     square = truth.square().sum()
     mean_square = (values - truth).square().sum((1, 2)) / square
     constant = (subject.constant[:, None] - truth).square().sum() / square
-    name = "constant predictor"
+    name, counted = "constant predictor", subject.num_tasks
     findings = (
-        _curve(subject, "true value", "sup", largest.mean(1), (name, float(blind.mean()))),
-        _curve(subject, "true value", "msve", mean_square, (name, float(constant))),
+        _curve("true value", largest.mean(1), (name, float(blind.mean())), counted),
+        _curve("true value", mean_square, (name, float(constant)), counted, measure="mean square"),
     )
     arrays = {"depth_true_value": Array(axes="band iterate", values=band(largest, seed=subject.seed))}
     return Result(kind="in-context-rl", findings=findings, arrays=arrays)
@@ -161,9 +160,7 @@ def _steps(subject: Subject, found: _Contraction) -> list[Finding]:
         task_mean(
             subject, "contraction_ratio", largest, ("the largest infinity norm", found.norm.amax(0)[counted])
         ),
-        task_mean(
-            subject, "contraction_violations", beyond, ("towards the true value instead", astray)
-        ),
+        share(subject, "contraction_violations", beyond, ("towards the true value instead", astray)),
     ]
 
 
@@ -177,7 +174,7 @@ def _decay(subject: Subject, found: _Contraction) -> tuple[list[Finding], dict[s
     late = errors.shape[0] // 2
     rates = {"all": depth_rate(errors), "late": depth_rate(errors, first=late)}
     against = ("e_0 times the spectral radius to the power of the layer", _means(predicted["radius"]))
-    findings = [_curve(subject, "own fixed point", "sup", errors.mean(1), against)]
+    findings = [_curve("own fixed point", errors.mean(1), against, len(start))]
     for layers, rate in rates.items():
         known = rate.isfinite()
         control = ("the spectral radius", found.radius[0][known])
@@ -207,18 +204,19 @@ def _means(curve: Tensor) -> list[float | int | str | None]:
 
 
 def _curve(
-    subject: Subject,
     reference: str,
-    measure: str,
     errors: Float[Tensor, "iterate"],
     control: tuple[str, float | list[float | int | str | None]],
+    counted: int,
+    *,
+    measure: str = "largest",
 ) -> Finding:
     known = bool(errors.isfinite().all())
     return Finding(
         name="depth_error",
         estimate=errors.tolist(),
-        unit="value" if measure == "sup" else "mean squared value",
-        n=subject.num_tasks,
+        unit="value" if measure == "largest" else "mean squared value",
+        n=counted,
         definition="choice",
         index={"reference": reference, "measure": measure},
         control=Control(name=control[0], estimate=control[1]),

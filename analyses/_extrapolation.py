@@ -3,59 +3,87 @@
 Shape legend: `iterate` 0..60, `batch` tasks.
 """
 
+import math
+
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from valuelens.analyses._result import Array, Control, Finding, Result
 from valuelens.analyses._rule import Rule
-from valuelens.analyses._subject import FEW, Subject, band, mean_square_ratio, task_mean
-from valuelens.probe import TD_WEIGHTS, spectral_radius, sup_distance
+from valuelens.analyses._subject import FEW, Subject, band, mean_square_ratio, share, task_mean
+from valuelens.models.icrl import LinearAttention, SoftmaxTD, deeper
+from valuelens.probe import TD_WEIGHTS, residual_stream, spectral_radius, sup_distance
 
 _DEPTH = 60
+_ROUNDING = 1e-9
 _TD = "the same kernel with w = (1, 1, -1)"
+_NO_CONTROL = "this model has no w that could be exchanged for (1, 1, -1)"
 
 
-def extrapolation(subject: Subject, rule: Rule) -> Result:
-    """Errors of 0..60 tied layers over those of the trained depth, and the spectral radius of the population map.
+def extrapolation(subject: Subject, rule: Rule | None) -> Result:
+    """Errors of 0..60 tied layers, and, of a rule over states, why: the spectral radius of the population map.
 
     A map whose radius is at least 1 on a task does not converge there, however long the context (theory A5).
 
     Args:
-        subject: Whose contexts.
-        rule: Its update over states.
+        subject: Any model; layers that are not tied cannot be repeated.
+        rule: Its update over states, if there is one.
     """
-    if not rule.tied:
+    model = subject.model
+    if not isinstance(model, SoftmaxTD | LinearAttention) or not (model.tied or model.num_layers == 1):
         why = "untied layers cannot be repeated: there is no layer beyond the last"
         return Result(kind="in-context-rl", skipped=({"what": "depth extrapolation", "why": why},))
-    td, trained = TD_WEIGHTS.to(rule.w), rule.num_layers
-    depth = max(_DEPTH, 2 * trained)
-    own, other = (_errors(subject, rule, depth, w) for w in (rule.w[0], td))
-    endless = rule.kernels(subject.mrp)[0]
-    radius, td_radius = (spectral_radius(endless, gamma=rule.gamma, w=w) for w in (rule.w[0], td))
-    diverging, td_diverging = ((each >= 1 - 1e-9).to(each.dtype) for each in (radius, td_radius))
-    findings = (
-        _growth(subject, own, other, trained),
-        task_mean(subject, "population_radius", radius, (_TD, td_radius)),
-        task_mean(subject, "divergence_share", diverging, (_TD, td_diverging)),
-    )
+    depth = max(_DEPTH, 2 * model.num_layers)
+    own = _repeated(subject, model, depth) if rule is None else _errors(subject, rule, depth, rule.w[0])
+    other = None if rule is None else _errors(subject, rule, depth, TD_WEIGHTS.to(rule.w))
+    findings = [_growth(subject, own, other), *([] if rule is None else _radius(subject, rule))]
     arrays = {
         "extrapolation": Array(axes="band iterate", values=band(own, seed=subject.seed)),
-        "extrapolation_control": Array(axes="iterate", values=other.mean(1)),
-        "trained_depth": Array(axes="scalar", values=torch.tensor([trained])),
+        "trained_depth": Array(axes="scalar", values=torch.tensor([model.num_layers])),
     }
-    return Result(kind="in-context-rl", findings=findings, arrays=arrays)
+    if other is not None:
+        arrays["extrapolation_control"] = Array(axes="iterate", values=other.mean(1))
+    return Result(kind="in-context-rl", findings=tuple(findings), arrays=arrays)
 
 
-def _errors(subject: Subject, rule: Rule, depth: int, w: Tensor) -> Tensor:
+def _radius(subject: Subject, rule: Rule) -> list[Finding]:
+    endless = rule.kernels(subject.mrp)[0]
+    weights = (rule.w[0], TD_WEIGHTS.to(rule.w))
+    radius, td_radius = (spectral_radius(endless, gamma=rule.gamma, w=w) for w in weights)
+    diverging, td_diverging = ((each >= 1 - _ROUNDING).to(each.dtype) for each in (radius, td_radius))
+    return [
+        task_mean(subject, "population_radius", radius, (_TD, td_radius)),
+        share(subject, "divergence_share", diverging, (_TD, td_diverging)),
+    ]
+
+
+def _errors(subject: Subject, rule: Rule, depth: int, w: Tensor) -> Float[Tensor, "iterate batch"]:
     kernel = rule.kernels(subject.mrp, subject.context.states)[0]
     return sup_distance(rule.iterates([kernel], depth, w), subject.mrp.value, kernel.visited)
 
 
-def _growth(subject: Subject, own: Tensor, other: Tensor, trained: int) -> Finding:
+def _repeated(
+    subject: Subject, model: SoftmaxTD | LinearAttention, depth: int
+) -> Float[Tensor, "iterate batch"]:
+    """The same errors of a model without a rule over states: its own layer, run again and again."""
+    context, truth = subject.context, subject.truth[:, :-1]
+    repeated, num_queries = deeper(model, depth), 2 + context.num_transitions
+    residuals = residual_stream(repeated, model.prompt(context, context.features), num_queries=num_queries)
+    with torch.no_grad():
+        lens = torch.stack([model.read_out(resid)[:, 1 - num_queries : -1] for resid in residuals])
+    return sup_distance(lens, truth, torch.ones_like(truth, dtype=torch.bool))
+
+
+def _growth(subject: Subject, own: Tensor, other: Tensor | None) -> Finding:
+    trained = subject.model.num_layers
     estimate, interval = mean_square_ratio(own[-1], own[trained], subject.seed)
     reasons = {} if interval else {"interval": FEW}
-    if not torch.isfinite(torch.tensor(estimate)):
-        reasons["estimate"] = "the values overflow: it diverges"
+    if not math.isfinite(estimate):
+        reasons["estimate"] = "not defined: the values overflow, so the layer diverges when it is repeated"
+    control = None if other is None else Control(name=_TD, estimate=float(other[-1].sum() / other[trained].sum()))
+    if control is None or control.estimate is None:
+        reasons["control"] = _NO_CONTROL if other is None else "its values overflow"
     return Finding(
         name="depth_extrapolation",
         estimate=estimate,
@@ -64,6 +92,6 @@ def _growth(subject: Subject, own: Tensor, other: Tensor, trained: int) -> Findi
         definition="choice",
         index={"depth": len(own) - 1, "trained": trained},
         interval=interval,
-        control=Control(name=_TD, estimate=float(other[-1].sum() / other[trained].sum())),
+        control=control,
         reasons=reasons,
     )

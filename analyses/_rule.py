@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from valuelens.analyses._subject import Subject, has_free_slots, weights_of
+from valuelens.analyses._subject import Subject
 from valuelens.models.icrl import (
     MarkovRewardProcess,
     SoftmaxTD,
@@ -36,19 +36,15 @@ class Rule:
 
     Attributes:
         A: Feature block of the merged key-query matrix of each layer.
-        w: (w_R, w_T, w_C) of each layer; 0 where unidentified, which is where it has no effect.
-        known: Layers whose three weights are all identified.
+        w: (w_R, w_T, w_C) of each layer.
         gamma: Discount.
         tied: All layers are equal.
-        exact: It is the model's own function and not the rule fitted to a model of a wider form.
     """
 
     A: Float[Tensor, "layer feature feature"]
     w: Float[Tensor, "layer 3"]
-    known: Bool[Tensor, "layer"]
     gamma: float
     tied: bool
-    exact: bool
 
     @property
     def num_layers(self) -> int:
@@ -57,10 +53,10 @@ class Rule:
 
     @property
     def layers(self) -> list[tuple[dict[str, int | str], int]]:
-        """Index and number of the layers that differ and whose weights are all known."""
+        """Index and number of the layers that differ; the first of several sees v = 0 and has no fixed point."""
         if self.tied:
             return [({"layer": "all"}, self.num_layers - 1)]
-        return [({"layer": layer}, layer) for layer in range(self.num_layers) if bool(self.known[layer])]
+        return [({"layer": layer}, layer) for layer in range(1, self.num_layers)]
 
     def kernels(
         self, mrp: MarkovRewardProcess, states: Int[Tensor, "batch pos"] | None = None
@@ -101,26 +97,20 @@ class Rule:
 
 
 def rule_of(subject: Subject) -> tuple[Rule | None, str]:
-    """The update of a checkpoint, or none and why.
+    """The update over states that the layers of a checkpoint are, exactly; or none, and why.
 
     Args:
-        subject: Any model. Softmax TD in state form is its own rule; full, factored and two-head weights are
-            represented by the fitted w and the feature block of A, where these are identified.
+        subject: Any model.
     """
     model = subject.model
     if not isinstance(model, SoftmaxTD):
-        return None, f"{type(model).__name__} has no update of the form v + w_R r_hat + w_C M_hat v + gamma w_T P_hat v"
-    if has_free_slots(model):
-        return None, "w and A of a free two-head model are unidentified (theory A8)"
-    fitted, d = weights_of(subject), model.feature_dim
-    known = fitted.w_identified.all(-1)
-    if bool((~known[1:]).any()):
-        return None, "some update weights behind the first layer are unidentified"
-    exact = has_state_form(model)
-    w = model.V[:, -1, -3:].detach() if exact else fitted.w.nan_to_num(0.0)
-    A = model.A[:, :d, :d].detach()
+        return None, f"{type(model).__name__} layers are no updates of a value of the state"
+    if not has_state_form(model):
+        why = "layers with two heads, or with full or factored weights, carry more than a value of the state"
+        return None, f"{why} (theory A4); errors against depth and context length are those of the model itself"
+    w, A = model.V[:, -1, -3:].detach(), model.A[:, : model.feature_dim, : model.feature_dim].detach()
     tied = model.tied or model.num_layers == 1
-    return Rule(A=A, w=w, known=known, gamma=subject.context.gamma, tied=tied, exact=exact), ""
+    return Rule(A=A, w=w, gamma=subject.context.gamma, tied=tied), ""
 
 
 def kernel_of(

@@ -3,7 +3,7 @@
 Shape legend: `batch` tasks, `pos` the n+1 columns of a context, `state` S, `layer` L, `iterate` 0..L.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from valuelens.probe import (
     mean_interval,
     ratio_interval,
     residual_stream,
+    share_interval,
     softmax_gauge,
     softmax_kernel,
     softmax_td,
@@ -255,6 +256,31 @@ def task_mean(
         control=Control(name=control[0], estimate=float(control[1].mean())),
         reasons=reasons,
     )
+
+
+def share(
+    subject: Subject,
+    name: str,
+    hits: Float[Tensor, "kept"],
+    control: tuple[str, Float[Tensor, "against"]],
+    *,
+    definition: Definition = "derived",
+    index: dict[str, int | str] | None = None,
+) -> Finding:
+    """`task_mean` of a property that a task has (1) or has not (0): the interval is exact, also of none and of all.
+
+    Args:
+        subject: Whose tasks.
+        name: Of the finding.
+        hits: 1 or 0 for each task that counts.
+        control: Its name and its hits.
+        definition: Standing of the formula.
+        index: Where.
+    """
+    found = task_mean(subject, name, hits, control, definition=definition, index=index)
+    interval = share_interval(int(hits.sum()), len(hits))
+    reasons = {key: why for key, why in found.reasons.items() if key != "interval" or interval is None}
+    return replace(found, unit="share", interval=interval, reasons=reasons)
 
 
 def band(sample: Float[Tensor, "point task"], *, seed: int) -> Float[Tensor, "3 point"]:
