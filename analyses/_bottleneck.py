@@ -10,7 +10,6 @@ from torch import Tensor
 from valuelens.analyses._result import Control, Finding, Result, Scalar
 from valuelens.analyses._rule import Rule, kernel_of
 from valuelens.analyses._subject import Subject
-from valuelens.models.icrl import context_of
 from valuelens.probe import (
     TD_WEIGHTS,
     deep_values,

@@ -18,7 +18,7 @@ from valuelens.probe import fixed_point, floor_slope, floor_slope_interval, sup_
 _FACTORS = (0.5, 1, 2, 4, 10, 33, 100)
 _LONG, _SHORT = 3000, 300
 """Longest contexts: in state form, and through a prompt, where a layer costs n x n."""
-_READ = 64
+_READ = 48
 """Tasks that are read through prompts."""
 _STREAM = 0x6E
 _COVERED = 8
@@ -62,7 +62,7 @@ def context_lengths(subject: Subject, rule: Rule | None) -> Result:
         _slope(subject, scan, "true value", scan.own),
     ]
     if bool(scan.limit.isfinite().all()):
-        findings.append(_slope(subject, scan, "own limit", scan.limit))
+        findings.append(_slope(subject, scan, "limit of its own values in endless contexts", scan.limit))
     curves = {
         "context_error": (scan.own, everything),
         "context_error_covered": (scan.own, scan.covered),
@@ -133,8 +133,9 @@ def _scan(subject: Subject, rule: Rule | None) -> _Scan:
             )
         )
     own, limit, floor, covered = (torch.stack(column) for column in zip(*rows, strict=True))
-    n = torch.tensor(lengths, dtype=truth.dtype)
-    return _Scan(lengths=n, own=own, limit=limit, chain=floor, covered=covered)
+    return _Scan(
+        lengths=torch.tensor(lengths, dtype=truth.dtype), own=own, limit=limit, chain=floor, covered=covered
+    )
 
 
 def _lengths(subject: Subject, longest: int) -> list[int]:

@@ -65,7 +65,13 @@ def _towards_truth(subject: Subject) -> Result:
     name, counted = "constant predictor", subject.num_tasks
     findings = (
         _curve("true value", largest.mean(1), (name, float(blind.mean())), counted),
-        _curve("true value", mean_square, (name, float(constant)), counted, measure="mean square"),
+        _curve(
+            "true value",
+            mean_square,
+            (name, float(constant)),
+            counted,
+            measure="relative mean square distance",
+        ),
     )
     arrays = {"depth_true_value": Array(axes="band iterate", values=band(largest, seed=subject.seed))}
     return Result(kind="in-context-rl", findings=findings, arrays=arrays)
@@ -172,16 +178,20 @@ def _decay(subject: Subject, found: _Contraction) -> tuple[list[Finding], dict[s
         "bound": error_bound(start, found.bound),
     }
     late = errors.shape[0] // 2
-    rates = {"all": depth_rate(errors), "late": depth_rate(errors, first=late)}
+    rates = {"all": depth_rate(errors), "the later": depth_rate(errors, first=late)}
     against = ("e_0 times the spectral radius to the power of the layer", _means(predicted["radius"]))
-    findings = [_curve("own fixed point", errors.mean(1), against, len(start))]
+    findings = [_curve("fixed point of the context", errors.mean(1), against, len(start))]
     for layers, rate in rates.items():
         known = rate.isfinite()
         control = ("the spectral radius", found.radius[0][known])
         findings.append(
-            task_mean(subject, "depth_rate", rate[known], control, definition="choice", index={"layers": layers})
+            task_mean(
+                subject, "depth_rate", rate[known], control, definition="choice", index={"layers": layers}
+            )
         )
-    findings.append(task_mean(subject, "context_floor", found.left, _chain_floor(subject), definition="choice"))
+    findings.append(
+        task_mean(subject, "context_floor", found.left, _chain_floor(subject), definition="choice")
+    )
     arrays = {"depth_fixed_point": Array(axes="band iterate", values=band(errors, seed=subject.seed))}
     arrays |= {
         f"depth_predicted_{name}": Array(axes="iterate", values=curve.mean(1))
@@ -209,13 +219,13 @@ def _curve(
     control: tuple[str, float | list[float | int | str | None]],
     counted: int,
     *,
-    measure: str = "largest",
+    measure: str = "largest distance",
 ) -> Finding:
     known = bool(errors.isfinite().all())
     return Finding(
         name="depth_error",
         estimate=errors.tolist(),
-        unit="value" if measure == "largest" else "mean squared value",
+        unit="value" if measure == "largest distance" else "mean squared value",
         n=counted,
         definition="choice",
         index={"reference": reference, "measure": measure},

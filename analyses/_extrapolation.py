@@ -18,7 +18,6 @@ from valuelens.probe import TD_WEIGHTS, residual_stream, spectral_radius, sup_di
 _DEPTH = 60
 _ROUNDING = 1e-9
 _TD = "the same kernel with w = (1, 1, -1)"
-_NO_CONTROL = "this model has no w that could be exchanged for (1, 1, -1)"
 
 
 def extrapolation(subject: Subject, rule: Rule | None) -> Result:
@@ -81,9 +80,9 @@ def _growth(subject: Subject, own: Tensor, other: Tensor | None) -> Finding:
     reasons = {} if interval else {"interval": FEW}
     if not math.isfinite(estimate):
         reasons["estimate"] = "not defined: the values overflow, so the layer diverges when it is repeated"
-    control = None if other is None else Control(name=_TD, estimate=float(other[-1].sum() / other[trained].sum()))
-    if control is None or control.estimate is None:
-        reasons["control"] = _NO_CONTROL if other is None else "its values overflow"
+    control = _blind(subject, own[trained]) if other is None else _exact(other, trained)
+    if control.estimate is None:
+        reasons["control"] = "its values overflow"
     return Finding(
         name="depth_extrapolation",
         estimate=estimate,
@@ -95,3 +94,14 @@ def _growth(subject: Subject, own: Tensor, other: Tensor | None) -> Finding:
         control=control,
         reasons=reasons,
     )
+
+
+def _exact(other: Tensor, trained: int) -> Control:
+    return Control(name=_TD, estimate=float(other[-1].sum() / other[trained].sum()))
+
+
+def _blind(subject: Subject, own: Tensor) -> Control:
+    """Where no w can be exchanged: what guessing would make of the error at the trained depth."""
+    truth = subject.truth[:, :-1]
+    guess = sup_distance(subject.constant[:, None], truth, torch.ones_like(truth, dtype=torch.bool))
+    return Control(name="the constant predictor", estimate=float(guess.sum() / own.sum()))

@@ -107,7 +107,10 @@ def rule_of(subject: Subject) -> tuple[Rule | None, str]:
         return None, f"{type(model).__name__} layers are no updates of a value of the state"
     if not has_state_form(model):
         why = "layers with two heads, or with full or factored weights, carry more than a value of the state"
-        return None, f"{why} (theory A4); errors against depth and context length are those of the model itself"
+        return (
+            None,
+            f"{why} (theory A4); errors against depth and context length are those of the model itself",
+        )
     w, A = model.V[:, -1, -3:].detach(), model.A[:, : model.feature_dim, : model.feature_dim].detach()
     tied = model.tied or model.num_layers == 1
     return Rule(A=A, w=w, gamma=subject.context.gamma, tied=tied), ""

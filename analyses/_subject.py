@@ -42,7 +42,9 @@ from valuelens.probe import (
 FEW = "too few tasks, or no spread between them"
 """Why there is no interval."""
 
-NONE_COUNTS = "no context of this length counts: their last state never was a source, or too few states were visited"
+NONE_COUNTS = (
+    "no context of this length counts: their last state never was a source, or too few states were visited"
+)
 """Why there is no estimate on contexts that are too short."""
 
 _STREAM = 0x76616C7565

@@ -76,7 +76,10 @@ def shown_control(finding: Finding) -> str:
     estimate = finding.control.estimate
     if not isinstance(estimate, list):
         return readable(estimate)
-    if finding.name == "value_lens":
+    if finding.name == "bottleneck":
+        named = zip(_LIFTED, estimate, strict=True)
+        return ", ".join(f"{readable(x) if x is not None else 'not defined'} {name}" for name, x in named)
+    if finding.name in ("value_lens", "depth_error"):
         return f"{readable(estimate[-1])} after the last layer"
     if str(finding.index.get("property", "")).startswith("signs"):
         return " and ".join("yes" if x else "no" for x in estimate)
@@ -167,9 +170,25 @@ def _plain_list(values: list[Scalar]) -> str:
 
 
 _AT_MOST_ONE = ("within_chain_r2", "weight_cosine", "reparameterisation_r2")
-_LISTS: dict[str, Callable[[list[Scalar]], str]] = {"value_lens": _lens_list, "weights": _weights_list}
+_LISTS: dict[str, Callable[[list[Scalar]], str]] = {
+    "value_lens": _lens_list,
+    "depth_error": _lens_list,
+    "weights": _weights_list,
+}
+_LIFTED = ("now", "with endless depth", "with endless context", "with the weights of theta*")
 _FITS = {"weights": "with the layer's own attention", "function": "to the values alone"}
-_ABSENT = {"reference": "reference", "matrix": "the matrices", "property": "the property"}
+_ABSENT = {
+    "reference": "reference",
+    "matrix": "the matrices",
+    "property": "the property",
+    "measure": "distance",
+    "layers": "all",
+    "depth": "more",
+    "trained": "fewer",
+    "contexts": "whatever they visit",
+    "lengths": "several numbers of",
+    "by": "norm",
+}
 _STANDING = {"choice": "our definition", "audit": "second-hand equation"}
 _EMPTY_MEMORIES = (
     "unidentified: an entry that it needs has exactly zero gradient (in the first of several untied layers both "

@@ -48,8 +48,8 @@ def deeper(model: SoftmaxTD | LinearAttention, num_layers: int) -> SoftmaxTD | L
         raise ValueError("only tied layers can be repeated; found untied layers; deeper")
     arch = model.arch if isinstance(model, SoftmaxTD) else "linear"
     config = ModelConfig(arch=arch, weights=model.weights, num_layers=num_layers, tied=True)
-    family = LinearAttention if isinstance(model, LinearAttention) else SoftmaxTD
-    size = {"feature_dim": model.feature_dim, "gamma": model.gamma}
-    copy = family(config, **size, generator=torch.Generator()).to(next(model.parameters()).dtype)
+    generator = torch.Generator()
+    copy = type(model)(config, feature_dim=model.feature_dim, gamma=model.gamma, generator=generator)
+    copy = copy.to(next(model.parameters()).dtype)
     copy.load_state_dict(model.state_dict())
     return copy.eval()

@@ -141,7 +141,11 @@ def test_a_transformer_has_a_diagonal_for_each_head() -> None:
     result = diagonality(studied)
     places = [(f.index["layer"], f.index["head"]) for f in result.find("kernel_diagonal_mean")]
     assert places == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert {finding.name for finding in result.findings} == {"coverage", "kernel_diagonal_mean"}
+    assert {finding.name for finding in result.findings} == {
+        "coverage",
+        "closed_share",
+        "kernel_diagonal_mean",
+    }
     result.summary()
 
 
