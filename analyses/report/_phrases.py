@@ -212,19 +212,19 @@ _KERNEL = {
 _KERNEL |= {
     "closed_share": Phrase(
         noun="the share of contexts whose last state is one of their sources",
-        text="The last state of a context is also one of its sources in {x} of the contexts; the others are left out "
-        "of norm, radius and contraction",
+        text="The share of contexts whose last state is also one of their sources is {x}; the others are left out of "
+        "norm, radius and contraction",
         beside="{c} of the contexts visit every state",
     ),
     "assumption_share": Phrase(
         noun="the share of tasks on which Assumption 5.1 holds",
-        text="{inside}Assumption 5.1 holds on {x} of the tasks",
-        beside="with {name} on {c}",
+        text="{inside}the share of tasks on which Assumption 5.1 holds is {x}",
+        beside="with {name} it is {c}",
     ),
     "contraction_share": Phrase(
         noun="the share of tasks on which the update contracts in very long contexts",
-        text="{inside}the update contracts in very long contexts, by its {by}, on {x} of the tasks",
-        beside="with {name} on {c}",
+        text="{inside}the share of tasks on which the update contracts in very long contexts, by its {by}, is {x}",
+        beside="with {name} it is {c}",
     ),
 }
 
@@ -276,15 +276,15 @@ _CONVERGENCE = {
     ),
     "population_radius": Phrase(
         noun="the spectral radius of the update in very long contexts",
-        text="In very long contexts the update, repeated without end, scales differences between value functions by {x} "
-        "a step on average",
+        text="In very long contexts the update, repeated without end, scales differences between value functions by "
+        "{x} a step on average",
         beside="{name} has {c}",
         comment=_radius,
     ),
     "divergence_share": Phrase(
         noun="the share of tasks on which the repeated update does not converge",
-        text="On {x} of the tasks the repeated update does not converge, however long the context",
-        beside="with {name} on {c}",
+        text="The share of tasks on which the repeated update does not converge, however long the context, is {x}",
+        beside="with {name} it is {c}",
     ),
     "fixed_point_error": Phrase(
         noun="the error of {whose} fixed point in endless contexts",
