@@ -113,6 +113,10 @@ def _on_limits(result: Result, where: dict[str, int | str]) -> str:
             f"At {depth} layers instead of {trained} its error is {grown.estimate:.3g} times as large, so it must not "
             "be run deeper than it was trained."
         )
+    elif grown is not None and grown.estimate is None:
+        parts.append(
+            "Its layer diverges when it is repeated, so it must not be run deeper than it was trained."
+        )
     return " ".join(parts)
 
 

@@ -23,6 +23,8 @@ _PREDICTED = {
 }
 _BELOW, _ABOVE = 0.3, 3.0
 """How far the drawn range reaches beyond the measured curves, as factors: bounds may leave it."""
+_BOTTOM, _TOP, _CEILING = 1e-10, 1e6, 1e12
+"""Range in which measured curves are shown; what is larger than the ceiling has diverged and is not drawn."""
 
 
 def depth_error_figure(ax: Axes, result: Result) -> Axes:
@@ -121,9 +123,9 @@ _SLOPES = {
 
 def _slope_words(result: Result, curve: str) -> str:
     found = result.find("floor_slope", reference=_SLOPES.get(curve, ""))
-    known = [f for f in found if isinstance(f.estimate, int | float)]
-    if known:
-        return f", slope {readable(known[0].estimate)}"
+    for estimate in [finding.estimate for finding in found]:
+        if isinstance(estimate, int | float):
+            return f", slope {readable(estimate)}"
     for finding in result.find("floor_slope")[:1] if curve == "context_chain_covered" else []:
         if finding.control and isinstance(finding.control.estimate, int | float):
             return f", slope {readable(finding.control.estimate)}"
@@ -131,7 +133,8 @@ def _slope_words(result: Result, curve: str) -> str:
 
 
 def _array(result: Result, name: str) -> Any:
-    return result.arrays[name].values.numpy()
+    values = result.arrays[name].values.double().numpy()
+    return np.where(values < _CEILING, values, np.nan)
 
 
 def _banded(
@@ -152,7 +155,7 @@ def _banded(
 def _logarithmic(ax: Axes, drawn: list[Any]) -> None:
     """A logarithmic scale that shows the measured curves; predictions may leave it."""
     values = np.concatenate(drawn)
-    shown = values[np.isfinite(values) & (values > 0)]
+    shown = values[(values > _BOTTOM) & (values < _TOP)]
     ax.set_yscale("log")
     if len(shown):
         ax.set_ylim(_BELOW * shown.min(), _ABOVE * shown.max())
