@@ -29,7 +29,8 @@ from valuelens.probe import (
     sup_distance,
 )
 
-_ROUNDING = 1e-9
+_ROUNDING = 1e-6
+"""Relative rounding of a ratio of errors that are as small as 1e-9."""
 _LIST = "one for each depth: bands of the figure and of the arrays"
 _Layer = tuple[dict[str, int | str], int]
 

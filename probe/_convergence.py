@@ -4,6 +4,8 @@ Shape legend: `iterate` 0..L, `layer` L, `batch` contexts, `place` states or col
 `task`, `state` S.
 """
 
+import warnings
+
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
@@ -144,7 +146,9 @@ def floor_slope_interval(
     x, weight, n = _enough(errors, lengths, kept)
     if len(n) < 2 or not np.isfinite(x).all():
         return None
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        # Without spread BCa's limits are NaN: the answer is none.
+        warnings.simplefilter("ignore", stats.DegenerateDataWarning)
         drawn = stats.bootstrap(
             (*x, *weight),
             lambda *data, axis: _slope(n, *data, axis=axis),
@@ -215,10 +219,10 @@ def _enough(
     return x, y, n
 
 
-def _slope(n: NDArray[np.float64], *data: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+def _slope(n: NDArray[np.float64], *data: NDArray[np.float64], axis: int) -> NDArray[np.float64] | np.float64:
     x, weight = data[: len(n)], data[len(n) :]
     with np.errstate(all="ignore"):
         logs = np.stack([np.log(a.sum(axis) / b.sum(axis)) for a, b in zip(x, weight, strict=True)], axis=-1)
     centred = np.log(n) - np.log(n).mean()
-    slope: NDArray[np.float64] = logs @ centred / np.square(centred).sum()
+    slope: NDArray[np.float64] | np.float64 = logs @ centred / np.square(centred).sum()
     return slope

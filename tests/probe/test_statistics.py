@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from valuelens.probe import mean_interval, ratio_interval
+from valuelens.probe import mean_interval, ratio_interval, share_interval
 
 REPLICATES, TASKS = 300, 64
 STANDARD_ERROR = (0.95 * 0.05 / REPLICATES) ** 0.5
@@ -101,3 +101,19 @@ def test_nearly_zero_residuals_keep_their_interval(generator: torch.Generator) -
     limits = mean_interval(1e-32 * draw(generator))
     assert limits is not None
     assert 0 < limits[0] < 1e-32 < limits[1]
+
+
+@pytest.mark.parametrize("total", [1, 8, 256])
+def test_the_interval_of_a_share_without_hits_has_a_closed_form(total: int) -> None:
+    low, high = share_interval(0, total) or (1.0, 0.0)
+    assert low == 0
+    assert_close(high, 1 - 0.025 ** (1 / total))
+    mirrored = share_interval(total, total) or (0.0, 0.0)
+    assert_close(torch.tensor(mirrored), torch.tensor((1 - high, 1.0)))
+
+
+def test_the_interval_of_a_share_covers(generator: torch.Generator) -> None:
+    hits = (torch.rand(REPLICATES, TASKS, generator=generator) < 0.1).sum(1)
+    covered = sum(within(share_interval(int(k), TASKS), 0.1) for k in hits)
+    assert covered / REPLICATES > 0.95 - 3 * STANDARD_ERROR  # exact, so it may cover more
+    assert share_interval(0, 0) is None
