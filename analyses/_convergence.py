@@ -15,7 +15,7 @@ from valuelens.analyses._context_length import context_lengths, fixed_point_erro
 from valuelens.analyses._extrapolation import extrapolation
 from valuelens.analyses._result import Array, Control, Finding, Result, merged
 from valuelens.analyses._rule import Rule, rule_of, tabular_kernel
-from valuelens.analyses._subject import NONE_COUNTS, Subject, band, share, task_mean
+from valuelens.analyses._subject import NONE_COUNTS, Subject, band, blind_distances, share, task_mean
 from valuelens.models.icrl import at_states
 from valuelens.probe import (
     StateKernel,
@@ -59,7 +59,7 @@ def _towards_truth(subject: Subject) -> Result:
     truth, values = subject.truth[:, :-1], subject.lens[:, :, 1:-1]
     everywhere = torch.ones_like(truth, dtype=torch.bool)
     largest = sup_distance(values, truth, everywhere)
-    blind = sup_distance(subject.constant[:, None], truth, everywhere)
+    blind = blind_distances(subject)
     square = truth.square().sum()
     mean_square = (values - truth).square().sum((1, 2)) / square
     constant = (subject.constant[:, None] - truth).square().sum() / square

@@ -11,7 +11,15 @@ from torch import Tensor
 
 from valuelens.analyses._result import Array, Control, Finding, Result
 from valuelens.analyses._rule import Rule
-from valuelens.analyses._subject import FEW, Subject, band, mean_square_ratio, share, task_mean
+from valuelens.analyses._subject import (
+    FEW,
+    Subject,
+    band,
+    blind_distances,
+    mean_square_ratio,
+    share,
+    task_mean,
+)
 from valuelens.models.icrl import LinearAttention, SoftmaxTD, deeper
 from valuelens.probe import TD_WEIGHTS, residual_stream, spectral_radius, sup_distance
 
@@ -102,6 +110,5 @@ def _exact(other: Tensor, trained: int) -> Control:
 
 def _blind(subject: Subject, own: Tensor) -> Control:
     """Where no w can be exchanged: what guessing would make of the error at the trained depth."""
-    truth = subject.truth[:, :-1]
-    guess = sup_distance(subject.constant[:, None], truth, torch.ones_like(truth, dtype=torch.bool))
-    return Control(name="the constant predictor", estimate=float(guess.sum() / own.sum()))
+    guess = blind_distances(subject).sum()
+    return Control(name="the constant predictor", estimate=float(guess / own.sum()))

@@ -182,6 +182,11 @@ def query_errors(subject: Subject) -> tuple[Tensor, Tensor, Tensor]:
     return own, (subject.constant - truth).square(), truth.square()
 
 
+def blind_distances(subject: Subject) -> Float[Tensor, "batch"]:
+    """Largest error of the constant predictor over the states that each context leaves."""
+    return (subject.constant[:, None] - subject.truth[:, :-1]).abs().amax(-1)
+
+
 def context_errors(subject: Subject) -> tuple[Tensor, Tensor]:
     """For each task, summed over the n+1 columns: squared error of the model and of the constant predictor."""
     own = (subject.values - subject.truth).square().sum(-1)
