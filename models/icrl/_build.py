@@ -33,7 +33,7 @@ def deeper(model: SoftmaxTD | LinearAttention, num_layers: int) -> SoftmaxTD | L
     """A copy of a tied model that repeats its one layer another number of times.
 
     Args:
-        model: With tied layers.
+        model: With tied layers, or one.
         num_layers: L of the copy.
 
     Raises:
@@ -44,7 +44,7 @@ def deeper(model: SoftmaxTD | LinearAttention, num_layers: int) -> SoftmaxTD | L
         >>> deeper(theta_star(feature_dim=2, num_layers=3, gamma=0.5), 60).A.shape
         torch.Size([60, 5, 5])
     """
-    if not model.tied:
+    if not model.tied and model.num_layers > 1:
         raise ValueError("only tied layers can be repeated; found untied layers; deeper")
     arch = model.arch if isinstance(model, SoftmaxTD) else "linear"
     config = ModelConfig(arch=arch, weights=model.weights, num_layers=num_layers, tied=True)

@@ -35,6 +35,16 @@ def test_a_deeper_copy_is_the_model_built_that_deep(arch: str, weights: str) -> 
     assert_close(shallow(prompt), built(2)(prompt))  # a copy
 
 
+def test_a_single_layer_can_be_repeated_tied_or_not() -> None:
+    for arch in ("dual", "linear"):
+        tied, untied = (
+            build(ModelConfig(arch=arch, num_layers=1, tied=tied), TASK, torch.Generator().manual_seed(0))
+            for tied in (True, False)
+        )
+        for name, matrix in deeper(tied, 3).matrices().items():
+            assert_close(deeper(untied, 3).matrices()[name], matrix)
+
+
 def test_untied_layers_cannot_be_repeated() -> None:
     model = build(ModelConfig(num_layers=2, tied=False), TASK, torch.Generator())
     with pytest.raises(ValueError, match="only tied layers can be repeated; found untied layers; deeper"):
