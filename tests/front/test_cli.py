@@ -222,7 +222,10 @@ def test_a_run_is_analysed_and_reported(valuelens, trained, tmp_path):
 
 def test_the_questions_are_listed(valuelens):
     code, out, _ = valuelens("analyze", "--list")
-    assert (code, out.split()) == (0, ["slots", "distance", "reparameterisation", "diagonality", "emergence"])
+    assert (code, out.split()) == (
+        0,
+        ["slots", "distance", "reparameterisation", "diagonality", "convergence", "emergence"],
+    )
 
 
 def test_version_and_help(valuelens):
