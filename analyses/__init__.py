@@ -3,6 +3,7 @@
 from valuelens.analyses._analyze import ANALYSES as ANALYSES
 from valuelens.analyses._analyze import RUN_ANALYSES as RUN_ANALYSES
 from valuelens.analyses._analyze import analyze as analyze
+from valuelens.analyses._convergence import convergence as convergence
 from valuelens.analyses._diagonality import diagonality as diagonality
 from valuelens.analyses._distance import distance as distance
 from valuelens.analyses._emergence import emergence as emergence

@@ -15,6 +15,7 @@ import pandas as pd
 import torch
 from joblib import Parallel, delayed
 
+from valuelens.analyses._convergence import convergence
 from valuelens.analyses._diagonality import diagonality
 from valuelens.analyses._distance import distance
 from valuelens.analyses._emergence import emergence, measurements
@@ -40,6 +41,7 @@ ANALYSES: Mapping[str, Callable[[Subject], Result]] = {
     "distance": distance,
     "reparameterisation": reparameterisation,
     "diagonality": diagonality,
+    "convergence": convergence,
     "generalisation": generalisation,
 }
 """Questions on one checkpoint, by the name that `--only` takes; a new one is one more line."""

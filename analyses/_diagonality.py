@@ -3,35 +3,49 @@
 Shape legend: `layer` L, `batch` tasks, `state` S, `query key` columns.
 """
 
+from dataclasses import replace
+
 import torch
 from einops import reduce
 from torch import Tensor
 
-from valuelens.analyses._result import Array, Control, Finding, Result
-from valuelens.analyses._subject import Subject, has_free_slots, layer_indices, state_summary, weights_of
+from valuelens.analyses._result import Array, Finding, Result
+from valuelens.analyses._subject import (
+    Subject,
+    has_free_slots,
+    layer_indices,
+    share,
+    state_summary,
+    task_mean,
+    weights_of,
+)
 from valuelens.models.icrl import LinearAttention, SoftmaxTD
 from valuelens.probe import (
+    TD_WEIGHTS,
     StateKernel,
     assumption_margin,
     attention_patterns,
     bilinear_scores,
     contraction_norm,
     coverage,
+    endless_kernel,
     kernel_diagonality,
-    mean_interval,
     population_kernel,
     spectral_radius,
 )
 
-_Interval = tuple[float, float] | None
-_FEW = "too few tasks, or no spread between them"
+_EVEN, _TD = "even attention", "the same kernel with w = (1, 1, -1)"
+_MEASURES = {"contraction_norm": contraction_norm, "spectral_radius": spectral_radius}
+_ROUNDING = 1e-9
 
 
 def diagonality(subject: Subject) -> Result:
     """Empirical and population kernel diagonality, coverage, and contraction with the model's own w.
 
     Empirical numbers are taken over states visited among S_0..S_{n-1}; norm and radius leave out contexts whose S_n
-    never was a source. Control of the diagonal: a kernel that attends evenly to the same sources.
+    never was a source, which `closed_share` counts. Control of the diagonal: a kernel that attends evenly to the same
+    sources. How often Assumption 5.1 holds stands next to how often the population map contracts, by norm and by
+    radius: the assumption is sufficient, not necessary.
 
     Args:
         subject: Model and tasks; linear attention has no normalised kernel and is skipped.
@@ -40,7 +54,7 @@ def diagonality(subject: Subject) -> Result:
         why = "linear attention has no normalised kernel"
         return Result(kind="in-context-rl", skipped=({"what": "diagonality", "why": why},))
     patterns = attention_patterns(subject.model, subject.model.prompt(subject.context))
-    findings = [_coverage(subject, patterns)]
+    findings = _coverage(subject, patterns)
     if isinstance(subject.model, SoftmaxTD):
         return _softmax(subject, subject.model, patterns, findings)
     for layer in range(patterns.shape[0]):
@@ -53,38 +67,40 @@ def diagonality(subject: Subject) -> Result:
 def _softmax(subject: Subject, model: SoftmaxTD, patterns: Tensor, findings: list[Finding]) -> Result:
     weights, d = weights_of(subject), subject.context.features.shape[-1]
     x, mu = subject.mrp.features, subject.mrp.stationary
-    diagonals = []
+    population_rows, empirical_rows = [], []
     for index, layer in layer_indices(subject, of_attention=True):
         findings += _empirical(subject, patterns[layer], index)
         population = population_kernel(bilinear_scores(x, x, model.A[layer, :d, :d].detach()), mu)
         findings += _population(subject, population, index)
+        kernel = state_summary(subject, patterns[layer])
         if bool(weights.w_identified[layer].all()) and not has_free_slots(model):
-            kernel = state_summary(subject, patterns[layer])
             findings += _contraction(subject, kernel, weights.w[layer], index)
-        diagonals.append(population.diagonal(dim1=-2, dim2=-1))
+            findings += _contracting(subject, population, weights.w[layer], index)
+        population_rows.append(population.diagonal(dim1=-2, dim2=-1))
+        diagonal = kernel.M_hat.diagonal(dim1=-2, dim2=-1)
+        empirical_rows.append(diagonal.where(kernel.visited, torch.nan))
     example = state_summary(subject, patterns[-1]).M_hat[0]
     arrays = {
-        "population_diagonal": Array(axes="layer task state", values=torch.stack(diagonals)),
+        "population_diagonal": Array(axes="layer task state", values=torch.stack(population_rows)),
+        "empirical_diagonal": Array(axes="layer task state", values=torch.stack(empirical_rows)),
+        "stationary": Array(axes="task state", values=mu),
         "example_kernel": Array(axes="state state", values=example),
     }
     return Result(kind="in-context-rl", findings=tuple(findings), arrays=arrays)
 
 
-def _coverage(subject: Subject, patterns: Tensor) -> Finding:
+def _coverage(subject: Subject, patterns: Tensor) -> list[Finding]:
     first = patterns[0] if patterns.ndim == 4 else reduce(patterns[0], "b head q k -> b q k", "mean")
-    covered = coverage(state_summary(subject, first))
-    return Finding(
-        name="coverage",
-        estimate=float(covered.mean()),
-        unit="share of states",
-        n=subject.num_tasks,
-        definition="derived",
-        interval=mean_interval(covered, seed=subject.seed),
-        control=Control(
-            name="contexts that visit every state", estimate=float((covered == 1).double().mean())
+    kernel = state_summary(subject, first)
+    covered = coverage(kernel)
+    every, closed = (covered == 1).to(covered.dtype), kernel.closed.to(covered.dtype)
+    return [
+        replace(
+            task_mean(subject, "coverage", covered, ("contexts that visit every state", every)),
+            unit="share of states",
         ),
-        reasons={} if mean_interval(covered, seed=subject.seed) else {"interval": _FEW},
-    )
+        share(subject, "closed_share", closed, ("contexts that visit every state", every)),
+    ]
 
 
 def _empirical(subject: Subject, pattern: Tensor, index: dict[str, int | str]) -> list[Finding]:
@@ -92,27 +108,37 @@ def _empirical(subject: Subject, pattern: Tensor, index: dict[str, int | str]) -
     own = kernel_diagonality(kernel.M_hat, kernel.visited)
     control = kernel_diagonality(even.M_hat, even.visited)
     return [
-        _task_mean("kernel_diagonal_mean", own.mean, "even attention", control.mean, subject, index),
-        _task_mean("kernel_diagonal_min", own.min, "even attention", control.min, subject, index),
+        task_mean(
+            subject, "kernel_diagonal_mean", own.mean, (_EVEN, control.mean), definition="audit", index=index
+        ),
+        task_mean(
+            subject, "kernel_diagonal_min", own.min, (_EVEN, control.min), definition="audit", index=index
+        ),
     ]
 
 
 def _population(subject: Subject, kernel: Tensor, index: dict[str, int | str]) -> list[Finding]:
     mu = subject.mrp.stationary
     own = kernel_diagonality(kernel)
-    margin = assumption_margin(kernel, subject.context.gamma)
-    even = mu.min(-1).values
+    gamma, even = subject.context.gamma, mu.min(-1).values
+    margin, even_margin = assumption_margin(kernel, gamma), even - (1 + gamma) / 2
+    holds, even_holds = ((each > 0).to(mu.dtype) for each in (margin, even_margin))
     return [
-        _task_mean("population_diagonal_mean", own.mean, "even attention", mu.mean(-1), subject, index),
-        _task_mean("population_diagonal_min", own.min, "even attention", even, subject, index),
-        _task_mean(
-            "assumption_margin",
-            margin,
-            "even attention",
-            even - (1 + subject.context.gamma) / 2,
+        task_mean(
             subject,
-            index,
+            "population_diagonal_mean",
+            own.mean,
+            (_EVEN, mu.mean(-1)),
+            definition="audit",
+            index=index,
         ),
+        task_mean(
+            subject, "population_diagonal_min", own.min, (_EVEN, even), definition="audit", index=index
+        ),
+        task_mean(
+            subject, "assumption_margin", margin, (_EVEN, even_margin), definition="audit", index=index
+        ),
+        share(subject, "assumption_share", holds, (_EVEN, even_holds), definition="audit", index=index),
     ]
 
 
@@ -120,34 +146,25 @@ def _contraction(
     subject: Subject, kernel: StateKernel, w: Tensor, index: dict[str, int | str]
 ) -> list[Finding]:
     gamma, kept = subject.context.gamma, kernel.closed
-    td = w.new_tensor([1.0, 1.0, -1.0])
-    if not bool(kept.any()):
-        return []
-    return [
-        _task_mean(
-            name,
-            measure(kernel, gamma=gamma, w=w)[kept],
-            "the same kernel with w = (1, 1, -1)",
-            measure(kernel, gamma=gamma, w=td)[kept],
-            subject,
-            index,
+    found = []
+    for name, measure in _MEASURES.items():
+        own, td = (measure(kernel, gamma=gamma, w=each)[kept] for each in (w, TD_WEIGHTS.to(w)))
+        found.append(task_mean(subject, name, own, (_TD, td), index=index))
+    return found
+
+
+def _contracting(
+    subject: Subject, population: Tensor, w: Tensor, index: dict[str, int | str]
+) -> list[Finding]:
+    """How often the population map of one layer contracts, next to how often Assumption 5.1 holds."""
+    mrp, gamma = subject.mrp, subject.context.gamma
+    kernel = endless_kernel(population, mrp.P, mrp.r, mrp.stationary)
+    found = []
+    for name, measure in _MEASURES.items():
+        own, td = (
+            (measure(kernel, gamma=gamma, w=each) < 1 - _ROUNDING).to(w.dtype)
+            for each in (w, TD_WEIGHTS.to(w))
         )
-        for name, measure in (("contraction_norm", contraction_norm), ("spectral_radius", spectral_radius))
-    ]
-
-
-def _task_mean(
-    name: str, sample: Tensor, control: str, against: Tensor, subject: Subject, index: dict[str, int | str]
-) -> Finding:
-    interval: _Interval = mean_interval(sample, seed=subject.seed)
-    return Finding(
-        name=name,
-        estimate=float(sample.mean()),
-        unit="1",
-        n=len(sample),
-        definition="audit" if "diagonal" in name or name == "assumption_margin" else "derived",
-        index=index,
-        interval=interval,
-        control=Control(name=control, estimate=float(against.mean())),
-        reasons={} if interval else {"interval": _FEW},
-    )
+        place = {**index, "by": name.replace("_", " ").replace("contraction", "infinity")}
+        found.append(share(subject, "contraction_share", own, (_TD, td), index=place))
+    return found

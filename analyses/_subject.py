@@ -3,13 +3,14 @@
 Shape legend: `batch` tasks, `pos` the n+1 columns of a context, `state` S, `layer` L, `iterate` 0..L.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from valuelens.analyses._result import Control, Definition, Finding
 from valuelens.models import InputError
 from valuelens.models.icrl import (
     Context,
@@ -27,14 +28,24 @@ from valuelens.probe import (
     ThetaStarDistance,
     bilinear_scores,
     constant_value,
+    mean_interval,
     ratio_interval,
     residual_stream,
+    share_interval,
     softmax_gauge,
     softmax_kernel,
     softmax_td,
     state_kernel,
     theta_star_distance,
 )
+
+FEW = "too few tasks, or no spread between them"
+"""Why there is no interval."""
+
+NONE_COUNTS = (
+    "no context of this length counts: their last state never was a source, or too few states were visited"
+)
+"""Why there is no estimate on contexts that are too short."""
 
 _STREAM = 0x76616C7565
 
@@ -178,6 +189,11 @@ def query_errors(subject: Subject) -> tuple[Tensor, Tensor, Tensor]:
     return own, (subject.constant - truth).square(), truth.square()
 
 
+def blind_distances(subject: Subject) -> Float[Tensor, "batch"]:
+    """Largest error of the constant predictor over the states that each context leaves."""
+    return (subject.constant[:, None] - subject.truth[:, :-1]).abs().amax(-1)
+
+
 def context_errors(subject: Subject) -> tuple[Tensor, Tensor]:
     """For each task, summed over the n+1 columns: squared error of the model and of the constant predictor."""
     own = (subject.values - subject.truth).square().sum(-1)
@@ -215,6 +231,81 @@ def mean_square_ratio(
 ) -> tuple[float, tuple[float, float] | None]:
     """sum(error) / sum(reference) over tasks, with its interval."""
     return float(error.sum() / reference.sum()), ratio_interval(error, reference, seed=seed)
+
+
+def task_mean(
+    subject: Subject,
+    name: str,
+    sample: Float[Tensor, "kept"],
+    control: tuple[str, Float[Tensor, "against"]],
+    *,
+    definition: Definition = "derived",
+    index: dict[str, int | str] | None = None,
+) -> Finding:
+    """The finding that a mean over tasks is, with its interval, beside the mean of a control.
+
+    Args:
+        subject: Whose seed the resampling takes.
+        name: Of the finding.
+        sample: One number for each task that counts; without any the finding says so.
+        control: Its name and its numbers.
+        definition: Standing of the formula.
+        index: Where.
+    """
+    interval = mean_interval(sample, seed=subject.seed)
+    known = bool(sample.isfinite().all()) and len(sample) > 0
+    reasons = {} if interval else {"interval": FEW}
+    if not known:
+        reasons["estimate"] = NONE_COUNTS if len(sample) == 0 else "not finite on every task"
+    if not bool(control[1].isfinite().all()) or len(control[1]) == 0:
+        reasons["control"] = "as for the estimate" if not known else "not finite on every task"
+    return Finding(
+        name=name,
+        estimate=float(sample.mean()) if known else None,
+        unit="1",
+        n=len(sample),
+        definition=definition,
+        index=index or {},
+        interval=interval,
+        control=Control(name=control[0], estimate=float(control[1].mean())),
+        reasons=reasons,
+    )
+
+
+def share(
+    subject: Subject,
+    name: str,
+    hits: Float[Tensor, "kept"],
+    control: tuple[str, Float[Tensor, "against"]],
+    *,
+    definition: Definition = "derived",
+    index: dict[str, int | str] | None = None,
+) -> Finding:
+    """`task_mean` of a property that a task has (1) or has not (0): the interval is exact, also of none and of all.
+
+    Args:
+        subject: Whose tasks.
+        name: Of the finding.
+        hits: 1 or 0 for each task that counts.
+        control: Its name and its hits.
+        definition: Standing of the formula.
+        index: Where.
+    """
+    found = task_mean(subject, name, hits, control, definition=definition, index=index)
+    interval = share_interval(int(hits.sum()), len(hits))
+    reasons = {key: why for key, why in found.reasons.items() if key != "interval" or interval is None}
+    return replace(found, unit="share", interval=interval, reasons=reasons)
+
+
+def band(sample: Float[Tensor, "point task"], *, seed: int) -> Float[Tensor, "3 point"]:
+    """Mean over tasks of every point of a curve, with the lower and upper limit of its interval (NaN without one).
+
+    Args:
+        sample: One number for each point and task.
+        seed: Of the resampling.
+    """
+    limits = [mean_interval(row, seed=seed) or (torch.nan, torch.nan) for row in sample]
+    return torch.cat([sample.mean(1)[None], sample.new_tensor(limits).mT])
 
 
 def another_context(context: Context) -> Context:

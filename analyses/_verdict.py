@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from valuelens.analyses._result import Finding, Result
 
 _NEARLY_ALL = 0.999
+_GROWN = 1.05
+_LIMITS = {"depth": "depth", "context": "the length of its contexts", "weights": "its learned weights"}
 
 
 def learned_values(result: Result, **where: int | str) -> bool | None:
@@ -30,9 +32,8 @@ def verdict(result: Result) -> str:
         result: All findings; the provenance need not be there yet.
     """
     where = _main(result)
-    return " ".join(part for part in (_on_values(result, where), _on_weights(result, where)) if part) or (
-        "Nothing was measured that supports a verdict."
-    )
+    said = (_on_values(result, where), _on_weights(result, where), _on_limits(result, where))
+    return " ".join(part for part in said if part) or ("Nothing was measured that supports a verdict.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,40 @@ def _on_weights(result: Result, where: dict[str, int | str]) -> str:
     missing = len(signs) - len(known)
     tail = f" ({missing} of {len(signs)} layers unidentified)" if missing else ""
     return "; ".join(parts) + tail + "."
+
+
+def _on_limits(result: Result, where: dict[str, int | str]) -> str:
+    """What limits the values, and a warning where depth must not be extrapolated (theory A5)."""
+    parts, limit = [], _last(result, "bottleneck", where)
+    if limit is not None and limit.estimate in _LIMITS:
+        now, lifted = _lifted(limit)
+        parts.append(
+            f"What limits its values most is {_LIMITS[str(limit.estimate)]}: without that limit its squared error "
+            f"would be {lifted:.2g} instead of {now:.2g} of the mean squared true value."
+        )
+    grown = _last(result, "depth_extrapolation", where)
+    if grown is not None and isinstance(grown.estimate, int | float) and grown.estimate > _GROWN:
+        depth, trained = grown.index["depth"], grown.index["trained"]
+        parts.append(
+            f"At {depth} layers instead of {trained} its error is {grown.estimate:.3g} times as large, so it must not "
+            "be run deeper than it was trained."
+        )
+    elif grown is not None and grown.estimate is None:
+        parts.append(
+            "Its layer diverges when it is repeated, so it must not be run deeper than it was trained."
+        )
+    return " ".join(parts)
+
+
+def _lifted(limit: Finding) -> tuple[float, float]:
+    numbers = limit.control.estimate if limit.control else None
+    found = (
+        dict(zip(("now", "depth", "context", "weights"), numbers, strict=True))
+        if isinstance(numbers, list)
+        else {}
+    )
+    now, lifted = (found.get(name) for name in ("now", str(limit.estimate)))
+    return tuple(float(x) if isinstance(x, int | float) else float("nan") for x in (now, lifted))  # type: ignore[return-value]
 
 
 def _td_by_construction(result: Result) -> bool:

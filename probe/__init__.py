@@ -1,5 +1,14 @@
 """What measures: hooks and pure functions on tensors and on whatever module it is handed."""
 
+from valuelens.probe._convergence import RATE_FLOOR as RATE_FLOOR
+from valuelens.probe._convergence import contraction_ratios as contraction_ratios
+from valuelens.probe._convergence import deep_values as deep_values
+from valuelens.probe._convergence import depth_rate as depth_rate
+from valuelens.probe._convergence import endless_kernel as endless_kernel
+from valuelens.probe._convergence import error_bound as error_bound
+from valuelens.probe._convergence import floor_slope as floor_slope
+from valuelens.probe._convergence import floor_slope_interval as floor_slope_interval
+from valuelens.probe._convergence import sup_distance as sup_distance
 from valuelens.probe._distance import ThetaStarDistance as ThetaStarDistance
 from valuelens.probe._distance import functional_distance as functional_distance
 from valuelens.probe._distance import softmax_gauge as softmax_gauge
@@ -52,6 +61,7 @@ from valuelens.probe._slots import stacked as stacked
 from valuelens.probe._slots import value_slots as value_slots
 from valuelens.probe._statistics import mean_interval as mean_interval
 from valuelens.probe._statistics import ratio_interval as ratio_interval
+from valuelens.probe._statistics import share_interval as share_interval
 from valuelens.probe._statistics import student_interval as student_interval
 from valuelens.probe._td import fixed_point as fixed_point
 from valuelens.probe._td import softmax_td as softmax_td

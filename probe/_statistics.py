@@ -92,6 +92,25 @@ def ratio_interval(
     return (low, high) if np.isfinite([low, high]).all() else None
 
 
+def share_interval(hits: int, total: int, *, confidence: float = 0.95) -> Interval | None:
+    """Exact interval of a share (Clopper and Pearson's), which says something even where none or all hit.
+
+    Args:
+        hits: Tasks with the property.
+        total: All tasks; without any there is no interval.
+        confidence: Its level.
+
+    Example:
+        >>> low, high = share_interval(0, 256)
+        >>> low, round(high, 4)
+        (0.0, 0.0143)
+    """
+    if total < 1:
+        return None
+    limits = stats.binomtest(hits, total).proportion_ci(confidence, method="exact")
+    return float(limits.low), float(limits.high)
+
+
 def student_interval(sample: Float[Tensor, "seed"], *, confidence: float = 0.95) -> Interval | None:
     """Student's t interval of the mean over a handful of independent runs; none as for `mean_interval`.
 

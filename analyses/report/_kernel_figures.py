@@ -20,9 +20,11 @@ from valuelens.analyses.report._style import (
     INK,
     LEGIBLE,
     ORANGE,
+    RED,
     cell_text,
     discount_of,
     framed,
+    named_line,
 )
 
 
@@ -44,6 +46,61 @@ def population_diagonal_figure(ax: Axes, result: Result, layer: int) -> Axes:
     for x, label, line in marks:
         ax.axvline(x, color=INK, linestyle=line, linewidth=1.2, label=f"{label} = {x:.3g}")
     ax.set(xlabel="population kernel diagonal (share of attention)", ylabel="share (%)", xlim=(0, 1))
+    return ax
+
+
+def state_diagonal_figure(ax: Axes, result: Result, layer: int) -> Axes:
+    """Mean diagonal of every state, in very long contexts and in the contexts that were seen.
+
+    Args:
+        ax: Where to draw.
+        result: Of one checkpoint, with `population_diagonal`, `empirical_diagonal` and `stationary`.
+        layer: Row of the arrays: always 0 where layers are tied.
+    """
+    population, empirical = (
+        result.arrays[f"{name}_diagonal"].values.numpy()[layer] for name in ("population", "empirical")
+    )
+    states = np.arange(population.shape[-1])
+    for values, label, color, marker, shift in (
+        (population, "very long contexts", BLUE, "o", -0.1),
+        (empirical, "the contexts seen, where visited", ORANGE, "s", 0.1),
+    ):
+        middle, low, high = np.nanquantile(values, [0.5, 0.05, 0.95], axis=0)
+        style: dict[str, Any] = {"color": color, "marker": marker, "linestyle": "none", "capsize": 2}
+        ax.errorbar(states + shift, middle, [middle - low, high - middle], label=label, linewidth=1, **style)
+    even = result.arrays["stationary"].values.numpy().mean(0)
+    ax.plot(states, even, color=RED, marker="x", linestyle=":", linewidth=1, label="even attention (control)")
+    gamma = discount_of(result)
+    if gamma is not None:
+        named_line(ax, (1 + gamma) / 2, "(1 + gamma) / 2 of Assumption 5.1", place=0.4)
+    ax.set_xticks(states, [str(state) for state in states])
+    ax.set(xlabel="state", ylabel="share of attention on itself", ylim=(0, 1.02))
+    return ax
+
+
+def contraction_share_figure(ax: Axes, result: Result) -> Axes:
+    """On how many tasks Assumption 5.1 holds, and on how many the update contracts, with exact intervals.
+
+    Args:
+        ax: Where to draw.
+        result: Of one checkpoint, with `assumption_share`; the last layer is drawn.
+    """
+    rows = {
+        "Assumption 5.1 holds": result.find("assumption_share"),
+        "infinity norm below 1": result.find("contraction_share", by="infinity norm"),
+        "spectral radius below 1": result.find("contraction_share", by="spectral radius"),
+    }
+    known = {label: found[-1] for label, found in rows.items() if found and found[-1].interval}
+    for place, finding in enumerate(known.values()):
+        x, (low, high) = float(str(finding.estimate)), finding.interval or (np.nan, np.nan)
+        ax.barh(place, x, height=0.5, color=BLUE, alpha=0.4)
+        ax.errorbar(x, place, xerr=[[x - low], [high - x]], color=BLUE, marker="o", capsize=3, linewidth=1.2)
+        control = float(str(finding.control.estimate)) if finding.control else np.nan
+        label = "control: even attention, or w = (1, 1, -1)" if place == 0 else None
+        ax.plot(control, place - 0.33, color=RED, marker="x", linestyle="none", label=label)
+    ax.set_yticks(range(len(known)), list(known))
+    ax.set(xlabel="share of tasks, in very long contexts", xlim=(-0.02, 1.03), ylim=(len(known) - 0.4, -0.6))
+    ax.legend(loc="upper center", bbox_to_anchor=(0.4, -0.3))
     return ax
 
 

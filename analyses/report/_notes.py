@@ -12,6 +12,7 @@ TITLES = {
     "weights": "Weights and theta*",
     "rule": "TD rule fitted",
     "kernel": "Kernel diagonality",
+    "convergence": "Convergence",
     "generalisation": "Other tasks, without retraining",
     "training": "Training",
     "other": "Other findings",
@@ -27,6 +28,10 @@ INTRODUCTIONS = {
     "the tasks and scored on the other.",
     "kernel": "How much does a state attend to itself, and does the update contract? The control is a kernel that "
     "attends evenly.",
+    "convergence": "Do the layers converge, to what and how fast, what would more context give, and what limits the "
+    "values? Distances are the largest over the states that a context leaves. Controls are the constant predictor, the "
+    "spectral radius and the norm as predictions, and the value of the empirical chain, which theta* reaches with "
+    "endless depth.",
     "generalisation": "Does the model still evaluate states on tasks that differ in one way from those of its "
     "training? Errors are multiples of the constant predictor's on the same contexts, so below 1 is better than seeing "
     "no state.",
@@ -179,6 +184,35 @@ _NOTES: dict[str, tuple[tuple[_Applies, str], ...]] = {
         ),
     ),
 }
+
+
+_NOTES["convergence"] = (
+    (
+        _named("contraction_ratio"),
+        "Contraction is towards the fixed point of the context's own transitions, not towards the true value. The norm "
+        "bounds every layer and the spectral radius only the late rate, so early layers may be faster than the radius.",
+    ),
+    (
+        _named("depth_extrapolation"),
+        "A small error at the trained depth says nothing about other depths: where the factor is large, the layers are "
+        "not steps of a convergent iteration but a fixed number of steps that were tuned together.",
+    ),
+    (
+        _named("bottleneck"),
+        "The bottleneck is the one of three limits that leaves the least squared error when it alone is lifted: the "
+        "same layer repeated, the same weights in endless contexts, or the best theta* of a fixed grid at the same "
+        "depth and context. It is none if less than a tenth is gained.",
+    ),
+    (
+        _named("floor_slope"),
+        "Slopes are fitted over the lengths that are drawn. Short contexts that visit every state are rare and "
+        "special, so their slope is flatter than the -0.5 of long ones.",
+    ),
+    (
+        _cart_pole,
+        "Fresh contexts follow the chain of the cells, which is Markov, and not the cart-poles themselves.",
+    ),
+)
 
 
 def notes(section: str, findings: Sequence[Finding], provenance: Mapping[str, Any]) -> list[str]:

@@ -47,6 +47,16 @@ def _radius(x: float) -> str:
     return ", and below 1 they vanish" if x < 1 else ", and from 1 on they need not vanish"
 
 
+def _away(x: float) -> str:
+    return ", away from it" if x > 1 else ""
+
+
+def _deeper(x: float) -> str:
+    return ": do not run it deeper than it was trained" if x > _GROWN else ""
+
+
+_GROWN = 1.05
+
 _VALUES = {
     "value_lens": Phrase(
         noun="the value lens",
@@ -199,6 +209,102 @@ _KERNEL = {
     ),
 }
 
+_KERNEL |= {
+    "closed_share": Phrase(
+        noun="the share of contexts whose last state is one of their sources",
+        text="The share of contexts whose last state is also one of their sources is {x}; the others are left out of "
+        "norm, radius and contraction",
+        beside="{c} of the contexts visit every state",
+    ),
+    "assumption_share": Phrase(
+        noun="the share of tasks on which Assumption 5.1 holds",
+        text="{inside}the share of tasks on which Assumption 5.1 holds is {x}",
+        beside="with {name} it is {c}",
+    ),
+    "contraction_share": Phrase(
+        noun="the share of tasks on which the update contracts in very long contexts",
+        text="{inside}the share of tasks on which the update contracts in very long contexts, by its {by}, is {x}",
+        beside="with {name} it is {c}",
+    ),
+}
+
+_CLOSED = "contexts whose last state was a source"
+
+_CONVERGENCE = {
+    "bottleneck": Phrase(
+        noun="what limits the values most",
+        text="Of depth, context and weights, what limits the values most is: {x}",
+        beside="as {name}: {c}",
+    ),
+    "depth_error": Phrase(
+        noun="the {measure} to the {reference} against depth",
+        text="The {measure} to the {reference}, over the states that a context leaves, is {x}",
+        beside="{name}: {c}",
+    ),
+    "contraction_ratio": Phrase(
+        noun="the largest factor by which a layer changes the distance to its fixed point",
+        text="The layer that contracts least changes the distance to its fixed point by a factor of {x} on average",
+        beside="{name}, which no factor exceeds, is {c}",
+        sampled=_CLOSED,
+        comment=_away,
+    ),
+    "contraction_violations": Phrase(
+        noun="the share of contexts in which a layer changes the distance to its fixed point by more than its norm",
+        text="In {x} of the contexts some layer changes the distance to its fixed point by more than its infinity "
+        "norm, which cannot be",
+        beside="{name}: {c}",
+        sampled=_CLOSED,
+    ),
+    "depth_rate": Phrase(
+        noun="the geometric rate fitted over {layers} layers",
+        text="Fitted over {layers} layers, the distance to the fixed point shrinks by a factor of {x} a layer",
+        beside="{name} is {c}",
+        sampled=_CLOSED,
+    ),
+    "context_floor": Phrase(
+        noun="the error that endless depth would leave",
+        text="Repeated without end, the layer would still be off by {x} in these contexts, as the largest distance of "
+        "its fixed point to the true value",
+        beside="the {name} is off by {c}",
+        sampled=_CLOSED,
+    ),
+    "depth_extrapolation": Phrase(
+        noun="the error at {depth} layers over that at the trained {trained}",
+        text="Run with {depth} layers where {trained} were trained, its largest error is {x} times as large",
+        beside="for {name} the factor is {c}",
+        comment=_deeper,
+    ),
+    "population_radius": Phrase(
+        noun="the spectral radius of the update in very long contexts",
+        text="In very long contexts the update, repeated without end, scales differences between value functions by "
+        "{x} a step on average",
+        beside="{name} has {c}",
+        comment=_radius,
+    ),
+    "divergence_share": Phrase(
+        noun="the share of tasks on which the repeated update does not converge",
+        text="The share of tasks on which the repeated update does not converge, however long the context, is {x}",
+        beside="with {name} it is {c}",
+    ),
+    "fixed_point_error": Phrase(
+        noun="the error of {whose} fixed point in endless contexts",
+        text="Repeated without end in endless contexts, {whose} update is off by {x}, as mean squared error / mean "
+        "squared true value, which is what its effective discount and reward scale cost",
+        beside="{name} is off by {c}",
+    ),
+    "context_error": Phrase(
+        noun="the error against context length in contexts {contexts}",
+        text="In contexts {contexts}, of {lengths} transitions, the largest error over their states is {x} on average",
+        beside="the {name} is off by {c}",
+    ),
+    "floor_slope": Phrase(
+        noun="the slope of the distance to the {reference} against context length",
+        text="On double logarithmic axes the distance to the {reference} changes with context length at a slope of {x}",
+        beside="that of the {name} to the true value has {c}, and the statistical law is -0.5",
+        sampled="tasks with contexts that visit every state",
+    ),
+}
+
 
 def _no_better(x: float) -> str:
     return ", so it does worse than seeing no state" if x > 1 else ""
@@ -247,7 +353,7 @@ _TRAINING = {
     ),
 }
 
-PHRASES = _VALUES | _WEIGHTS | _RULE | _KERNEL | _GENERALISATION | _TRAINING
+PHRASES = _VALUES | _WEIGHTS | _RULE | _KERNEL | _CONVERGENCE | _GENERALISATION | _TRAINING
 """By name of the finding."""
 
 SECTIONS: dict[str, tuple[str, ...]] = {
@@ -255,6 +361,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "weights": tuple(_WEIGHTS),
     "rule": tuple(_RULE),
     "kernel": tuple(_KERNEL),
+    "convergence": tuple(_CONVERGENCE),
     "generalisation": tuple(_GENERALISATION),
     "training": ("emergence_order", "emergence_over_seeds", "emergence_precedes", "emergence_step"),
 }

@@ -4,11 +4,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from valuelens.analyses._result import Result
+from valuelens.analyses.report._convergence_figures import (
+    context_error_figure,
+    depth_error_figure,
+    extrapolation_figure,
+)
 from valuelens.analyses.report._generalisation_figures import generalisation_figure
-from valuelens.analyses.report._kernel_figures import example_kernel_figure, population_diagonal_figure
+from valuelens.analyses.report._kernel_figures import (
+    contraction_share_figure,
+    example_kernel_figure,
+    population_diagonal_figure,
+    state_diagonal_figure,
+)
 from valuelens.analyses.report._matrix_figures import Pair, matrix_figure, matrix_pairs
 from valuelens.analyses.report._style import blank, few_layers
 from valuelens.analyses.report._timeline_figures import timeline_figure
@@ -40,6 +51,17 @@ class Plate:
     caption: str
     says: tuple[str, ...]
     run: bool = False
+
+
+def _one(draw: Callable[[Axes, Result], Axes], height: float) -> Callable[[Result], Figure]:
+    """A figure of one panel."""
+
+    def plate(result: Result) -> Figure:
+        figure = blank(6.6, height)
+        draw(figure.subplots(), result)
+        return figure
+
+    return plate
 
 
 def _lens(result: Result) -> Figure:
@@ -102,6 +124,18 @@ def _diagonal(result: Result) -> Figure:
             "all layers" if result.find("population_diagonal_mean", layer="all") else f"layer {layer}"
         )
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return figure
+
+
+def _states(result: Result) -> Figure:
+    layers = few_layers(len(result.arrays["population_diagonal"].values))
+    figure = blank(max(6.6, 3.4 * len(layers)), 3.6)
+    axes = figure.subplots(1, len(layers), squeeze=False, sharey=True)[0]
+    for ax, layer in zip(axes, layers, strict=True):
+        state_diagonal_figure(ax, result, layer)
+        if len(layers) > 1:
+            ax.set_title(f"layer {layer}")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 
 
@@ -200,6 +234,24 @@ PLATES = {
         "need it.",
         says=("population_diagonal_mean", "assumption_margin"),
     ),
+    "state_diagonal": Plate(
+        section="kernel",
+        needs=("population_diagonal", "empirical_diagonal", "stationary"),
+        draw=_states,
+        caption="How much of its attention each state gives to itself, in very long contexts and in the contexts that "
+        "were seen: the median over tasks, and the range of nine tenths of them. Assumption 5.1 asks that every state "
+        "of a task lies above the line in very long contexts.",
+        says=("population_diagonal_min", "assumption_share"),
+    ),
+    "contraction_share": Plate(
+        section="kernel",
+        needs=("assumption_share", "contraction_share"),
+        draw=_one(contraction_share_figure, 2.4),
+        caption="On how many tasks Assumption 5.1 holds, beside how many have an update that contracts in very long "
+        "contexts, by the infinity norm (every step) and by the spectral radius (late steps), in the last layer. Bars "
+        "at a mark are exact 95 % intervals; the cross below is the control.",
+        says=("assumption_share", "contraction_share"),
+    ),
     "example_kernel": Plate(
         section="kernel",
         needs=("example_kernel",),
@@ -208,6 +260,32 @@ PLATES = {
         "to 1, and the diagonal is what a state gives to itself. Hatched columns are states that the context never "
         "leaves, which nothing can attend to.",
         says=("kernel_diagonal_mean",),
+    ),
+    "depth_error": Plate(
+        section="convergence",
+        needs=("depth_true_value",),
+        draw=_one(depth_error_figure, 4.3),
+        caption="Largest error over the states of a context after every layer, on average over tasks with its 95 % "
+        "interval shaded: towards the true value, and towards the fixed point of the context's own transitions, with "
+        "what norm and radius predict for the latter. Bounds that leave the frame say nothing.",
+        says=("depth_error", "depth_rate"),
+    ),
+    "context_error": Plate(
+        section="convergence",
+        needs=("context_lengths",),
+        draw=_one(context_error_figure, 4.5),
+        caption="Largest error over the states of fresh contexts of every length, on average with its 95 % interval "
+        "shaded. The value of the empirical chain is what theta* reaches with endless depth; its error falls by the "
+        "law. The model's own limit is its value in an endless context.",
+        says=("context_error", "floor_slope"),
+    ),
+    "extrapolation": Plate(
+        section="convergence",
+        needs=("extrapolation", "trained_depth"),
+        draw=_one(extrapolation_figure, 4.0),
+        caption="Largest error over the states of a context when the tied layer is repeated more often than in "
+        "training, on average with its 95 % interval shaded.",
+        says=("depth_extrapolation", "population_radius"),
     ),
     "generalisation": Plate(
         section="generalisation",

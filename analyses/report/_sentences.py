@@ -79,7 +79,10 @@ def shown_control(finding: Finding) -> str:
     if finding.name == "generalisation":
         names = finding.control.name.split(", ")
         return ", ".join(f"{name} {readable(x)}" for name, x in zip(names, estimate, strict=True))
-    if finding.name == "value_lens":
+    if finding.name == "bottleneck":
+        named = zip(_LIFTED, estimate, strict=True)
+        return ", ".join(f"{readable(x) if x is not None else 'not defined'} {name}" for name, x in named)
+    if finding.name in ("value_lens", "depth_error"):
         return f"{readable(estimate[-1])} after the last layer"
     if str(finding.index.get("property", "")).startswith("signs"):
         return " and ".join("yes" if x else "no" for x in estimate)
@@ -177,9 +180,11 @@ def _plain_list(values: list[Scalar]) -> str:
 _AT_MOST_ONE = ("within_chain_r2", "weight_cosine", "reparameterisation_r2")
 _LISTS: dict[str, Callable[[list[Scalar]], str]] = {
     "value_lens": _lens_list,
+    "depth_error": _lens_list,
     "weights": _weights_list,
     "emergence_order": _order_list,
 }
+_LIFTED = ("now", "with endless depth", "with endless context", "with the weights of theta*")
 _FITS = {"weights": "with the layer's own attention", "function": "to the values alone"}
 _COLUMNS = {"query": "at the query", "context": "over whole contexts"}
 _ABSENT = {
@@ -189,6 +194,13 @@ _ABSENT = {
     "shift": "other tasks",
     "first": "one property",
     "second": "another",
+    "measure": "distance",
+    "layers": "all",
+    "depth": "more",
+    "trained": "fewer",
+    "contexts": "whatever they visit",
+    "lengths": "several numbers of",
+    "by": "norm",
 }
 _STANDING = {"choice": "our definition", "audit": "second-hand equation"}
 _EMPTY_MEMORIES = (

@@ -2,6 +2,7 @@
 
 from valuelens.models._threads import one_thread as one_thread
 from valuelens.models.icrl._build import build as build
+from valuelens.models.icrl._build import deeper as deeper
 from valuelens.models.icrl._cartpole import CartPolePool as CartPolePool
 from valuelens.models.icrl._cartpole import cart_pole_pool as cart_pole_pool
 from valuelens.models.icrl._chains import boyan_chains as boyan_chains

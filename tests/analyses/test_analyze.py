@@ -33,12 +33,18 @@ MODELS = {
     "linear full": {"arch": "linear", "num_layers": 2, "weights": "full", "tied": False},
     "transformer": {"arch": "transformer", "num_layers": 1, "d_model": 8, "num_heads": 2},
 }
+NO_RULE = "contraction, rate, fixed point, statistical floor and bottleneck"
 SKIPPED = {
-    "linear": ["reparameterisation", "diagonality"],
-    "linear full": ["reparameterisation", "diagonality"],
+    "tsm untied factored": ["depth extrapolation", NO_RULE],
+    "dual": [NO_RULE],
+    "dual full": [NO_RULE],
+    "linear": ["reparameterisation", "diagonality", NO_RULE],
+    "linear full": ["reparameterisation", "diagonality", "depth extrapolation", NO_RULE],
     "transformer": [
         "distance",
         "reparameterisation",
+        "depth extrapolation",
+        NO_RULE,
         "generalisation to context x 2",
         "generalisation to context x 10",
     ],

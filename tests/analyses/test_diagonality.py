@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from valuelens.analyses import Finding, Result, Subject, diagonality, subject
 from valuelens.models.icrl import ModelConfig, TaskConfig, build, theta_star
-from valuelens.probe import attention_patterns
+from valuelens.probe import attention_patterns, share_interval
 
 SPHERE = TaskConfig(num_states=5, context_length=8)
 ONE_HOT = TaskConfig(features="one-hot", num_states=5, context_length=8)
@@ -141,7 +141,11 @@ def test_a_transformer_has_a_diagonal_for_each_head() -> None:
     result = diagonality(studied)
     places = [(f.index["layer"], f.index["head"]) for f in result.find("kernel_diagonal_mean")]
     assert places == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert {finding.name for finding in result.findings} == {"coverage", "kernel_diagonal_mean"}
+    assert {finding.name for finding in result.findings} == {
+        "coverage",
+        "closed_share",
+        "kernel_diagonal_mean",
+    }
     result.summary()
 
 
@@ -150,3 +154,47 @@ def test_linear_attention_is_skipped() -> None:
     result = diagonality(subject(model, SPHERE, num_tasks=4))
     assert result.findings == ()
     assert [each["what"] for each in result.skipped] == ["diagonality"]
+
+
+def test_shares_of_tasks_are_counted_with_exact_intervals() -> None:
+    sharp = diagonality(star(ONE_HOT, 30.0))
+    assert one(sharp, "assumption_share").estimate == 1
+    assert one(sharp, "assumption_share").interval == share_interval(24, 24)
+    assert control(one(sharp, "assumption_share")) == 0
+    shares = {finding.index["by"]: finding.estimate for finding in sharp.find("contraction_share")}
+    assert shares == {"infinity norm": 1, "spectral radius": 1}
+
+
+def test_the_assumption_is_sufficient_and_not_necessary() -> None:
+    studied = star(SPHERE, 3.0)
+    result = diagonality(studied)
+    norm, radius = result.find("contraction_share")
+    assert one(result, "assumption_share").estimate == 0
+    assert radius.estimate == 1
+    x, mu, P = studied.mrp.features, studied.mrp.stationary, studied.mrp.P
+    below = []
+    for b in range(24):
+        M = torch.softmax(3 * x[b] @ x[b].T + mu[b].log(), -1)
+        step = torch.eye(5) - M + 0.5 * M @ P[b]
+        below.append(float(step.abs().sum(1).max()) < 1)
+    assert norm.estimate == sum(below) / 24
+
+
+def test_contexts_that_are_not_closed_are_counted() -> None:
+    studied = star(SPHERE, 3.0)
+    states = studied.context.states.tolist()
+    closed = sum(path[-1] in path[:-1] for path in states)
+    finding = one(diagonality(studied), "closed_share")
+    assert finding.estimate == closed / 24
+    assert one(diagonality(studied), "contraction_norm").n == closed < 24
+
+
+def test_empirical_diagonals_are_kept_where_visited() -> None:
+    studied = star(SPHERE, 3.0)
+    kept = diagonality(studied).arrays["empirical_diagonal"].values[0]
+    pattern = attention_patterns(studied.model, studied.model.prompt(studied.context))[0]
+    for b in range(24):
+        diagonal, _, _ = loop(studied, pattern, b)
+        assert {s for s in range(5) if not kept[b, s].isnan()} == set(diagonal)
+        for s, share in diagonal.items():
+            assert_close(float(kept[b, s]), share)

@@ -241,3 +241,41 @@ def test_the_verdict_on_a_run_is_on_its_last_checkpoint() -> None:
     assert "0.15 of the constant" in verdict(run)
     assert "have the TD signs ++-." in verdict(run)
     assert learned_values(run, checkpoint="step-00000000") is False
+
+
+def limit(word: str, *numbers: float | None) -> Finding:
+    return Finding(
+        name="bottleneck",
+        estimate=word,
+        unit="word",
+        n=8,
+        definition="choice",
+        control=Control(name="errors", estimate=list(numbers)),
+        reasons={"interval": "a word", "control": "untied"},
+    )
+
+
+def grown(factor: float | None) -> Finding:
+    return Finding(
+        name="depth_extrapolation",
+        estimate=factor,
+        unit="1",
+        n=8,
+        definition="choice",
+        index={"depth": 60, "trained": 10},
+        reasons={"interval": "none", "control": "none", "estimate": "it diverges"},
+    )
+
+
+def test_the_verdict_names_the_limit_with_what_it_costs() -> None:
+    text = verdict(result(limit("context", 0.08, 0.07, 0.02, 0.075)))
+    assert "What limits its values most is the length of its contexts" in text
+    assert "would be 0.02 instead of 0.08" in text
+    assert "its learned weights" in verdict(result(limit("weights", 0.08, None, 0.02, 0.01)))
+    assert "limits" not in verdict(result(limit("none", 0.08, 0.08, 0.08, 0.08)))
+
+
+def test_the_verdict_warns_of_depth_beyond_the_trained() -> None:
+    assert "At 60 layers instead of 10 its error is 35.5 times as large" in verdict(result(grown(35.53)))
+    assert "must not be run deeper" in verdict(result(grown(None)))
+    assert "deeper" not in verdict(result(grown(0.85)))

@@ -24,6 +24,7 @@ from valuelens.probe import (
     kernel_diagonality,
     mean_interval,
     ratio_interval,
+    share_interval,
     state_kernel_from_scores,
     student_interval,
     within_chain_sums,
@@ -178,3 +179,19 @@ def test_student_interval_covers_at_its_rate_with_five_values() -> None:
 @pytest.mark.parametrize("sample", [[1.0], [2.0, 2.0, 2.0], [1.0, math.nan], [1.0, math.inf]])
 def test_no_student_interval_without_spread(sample: list[float]) -> None:
     assert student_interval(torch.tensor(sample)) is None
+
+
+@pytest.mark.parametrize("total", [1, 8, 256])
+def test_the_interval_of_a_share_without_hits_has_a_closed_form(total: int) -> None:
+    low, high = share_interval(0, total) or (1.0, 0.0)
+    assert low == 0
+    assert_close(high, 1 - 0.025 ** (1 / total))
+    mirrored = share_interval(total, total) or (0.0, 0.0)
+    assert_close(torch.tensor(mirrored), torch.tensor((1 - high, 1.0)))
+
+
+def test_the_interval_of_a_share_covers(generator: torch.Generator) -> None:
+    hits = (torch.rand(REPLICATES, TASKS, generator=generator) < 0.1).sum(1)
+    covered = sum(within(share_interval(int(k), TASKS), 0.1) for k in hits)
+    assert covered / REPLICATES > 0.95 - 3 * STANDARD_ERROR  # exact, so it may cover more
+    assert share_interval(0, 0) is None

@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from valuelens.analyses import (
     Array,
     Result,
+    convergence,
     diagonality,
     distance,
     emergence,
@@ -49,13 +50,26 @@ from valuelens.analyses.report._value_figures import (
 )
 from valuelens.models.icrl import SoftmaxTD, TaskConfig, theta_star
 
-NAMES = {"value_lens", "matrices", "unexplained", "example", "population_diagonal", "example_kernel"}
+NAMES = {
+    "value_lens",
+    "matrices",
+    "unexplained",
+    "example",
+    "population_diagonal",
+    "state_diagonal",
+    "contraction_share",
+    "example_kernel",
+    "depth_error",
+    "context_error",
+    "extrapolation",
+}
 STEPS = (0, 10, 100)
 
 
 def analysed(model: SoftmaxTD) -> Result:
     studied = subject(model, TaskConfig(), num_tasks=32)
-    return merged([question(studied) for question in (slots, distance, reparameterisation, diagonality)])
+    questions = (slots, distance, reparameterisation, diagonality, convergence)
+    return merged([question(studied) for question in questions])
 
 
 def run_table(seeds: int) -> pd.DataFrame:
@@ -138,7 +152,11 @@ def test_a_checkpoint_has_every_figure_but_training(tied: Result) -> None:
 
 def test_what_was_not_measured_is_left_out(tied: Result) -> None:
     assert pictures(replace(tied, findings=(), arrays={})) == []
-    assert {picture.name for picture in pictures(replace(tied, arrays={}))} == {"value_lens", "unexplained"}
+    assert {picture.name for picture in pictures(replace(tied, arrays={}))} == {
+        "value_lens",
+        "unexplained",
+        "contraction_share",
+    }
 
 
 @pytest.mark.slow
