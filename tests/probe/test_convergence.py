@@ -58,6 +58,8 @@ def errors_to_fixed_point(kernel: StateKernel, w: Tensor = TD_WEIGHTS) -> Tensor
 def test_sup_distance_equals_a_loop() -> None:
     kernel = planted(chains(8), 6)
     v, target = values(kernel, depth=3), torch.linspace(0, 1, 48, dtype=torch.float64).view(8, 6)
+    target = target.where(kernel.visited, 5.0)  # far off where it must not count
+    assert not bool(kernel.visited.all())
     for layer in range(4):
         for b in range(8):
             places = [s for s in range(6) if kernel.visited[b, s]]

@@ -146,6 +146,7 @@ def test_few_layers_are_first_middle_last(few: tuple[int, list[int]]) -> None:
     assert few_layers(few[0]) == few[1]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_has_every_figure_but_training(tied: Result) -> None:
     assert {picture.name for picture in pictures(tied)} == NAMES
 
