@@ -5,6 +5,7 @@ Shape legend: `batch` tasks, `state` S, `feature` d, `layer` L, `D` = 2d+1 slots
 
 import math
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -68,7 +69,7 @@ def _measures(subject: Subject, model: LinearAttention, reference: LinearAttenti
     with torch.no_grad():
         values, td = (each.values(context, features) for each in (model, reference))
     gradients, td_gradients = (
-        query_gradients(lambda x, each=each: each.values(context, x), features) for each in (model, reference)  # type: ignore[misc]
+        query_gradients(partial(each.values, context), features) for each in (model, reference)
     )
     weight = implicit_weight(values, features, stationary)
     return {
@@ -138,4 +139,5 @@ def _gaussian_like(
 ) -> Float[Tensor, "layer D D"]:
     noise = torch.randn(matrix.shape, generator=generator, dtype=matrix.dtype)
     norms = torch.linalg.matrix_norm(matrix, keepdim=True) / torch.linalg.matrix_norm(noise, keepdim=True)
-    return noise * norms
+    scaled: Tensor = noise * norms
+    return scaled

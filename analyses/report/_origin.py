@@ -82,8 +82,8 @@ def _incontexttd(settings: Mapping[str, Any]) -> str:
         return ""
     return (
         f"Training: by the public code of arXiv 2405.13861 (InContextTD), {readable(settings.get('n_mrps'))} "
-        f"processes, {settings.get('n_batch_per_mrp')} steps of {settings.get('mini_batch_size')} consecutive windows each, "
-        f"learning rate {settings.get('lr')}, seed {settings.get('random_seed')}"
+        f"processes, {settings.get('n_batch_per_mrp')} steps of {settings.get('mini_batch_size')} consecutive windows "
+        f"each, learning rate {settings.get('lr')}, seed {settings.get('random_seed')}"
     )
 
 

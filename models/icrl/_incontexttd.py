@@ -172,9 +172,7 @@ def _read(folder: Path, settings_stamp: tuple[int, int], data_stamp: tuple[int, 
             context_length=settings.n,
             gamma=settings.gamma,
         ),
-        model=ModelConfig(
-            arch="linear", weights="full", num_layers=settings.l, tied=settings.mode == "auto"
-        ),
+        model=ModelConfig(arch="linear", weights="full", num_layers=settings.l, tied=settings.mode == "auto"),
         seed=settings.random_seed,
         steps=tuple(int(x) * settings.n_batch_per_mrp for x in arrays["xs"]),
         P=arrays["P"].astype(np.float32),
@@ -188,7 +186,9 @@ def _read_settings(path: Path) -> tuple[dict[str, Any], _Settings]:
     except (OSError, ValueError, RecursionError) as error:
         raise InputError("params.json must be readable JSON", f"found {error}", str(path)) from None
     if not isinstance(raw, dict):
-        raise InputError("params.json must hold the settings of a run", f"found {type(raw).__name__}", str(path))
+        raise InputError(
+            "params.json must hold the settings of a run", f"found {type(raw).__name__}", str(path)
+        )
     try:
         return raw, _Settings.model_validate(raw)
     except ValidationError as error:
@@ -197,12 +197,15 @@ def _read_settings(path: Path) -> tuple[dict[str, Any], _Settings]:
 
 def _read_arrays(path: Path) -> dict[str, ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as data:
+        with path.open("rb") as file:  # numpy leaves it open where it finds no archive
+            data = np.load(file, allow_pickle=False)
+            if isinstance(data, ndarray):
+                raise ValueError("a single array")
             missing = [name for name in _ARRAYS if name not in data]
             if not missing:
                 return {name: data[name] for name in _ARRAYS}
     except _UNREADABLE as error:
-        pickled = "pickle" in str(error)
+        pickled = "Object arrays" in str(error)
         found = "found pickled objects" if pickled else "found a damaged or foreign file"
         must = "data.npz must be a whole npz file of plain numbers (nothing is ever unpickled)"
         raise InputError(must, found, str(path)) from None
