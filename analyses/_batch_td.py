@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from valuelens.analyses._result import Control, Finding
+from valuelens.analyses._result import Array, Control, Finding, Result
 from valuelens.analyses._subject import Subject, layer_indices
 from valuelens.models.icrl import LinearAttention, linear_attention_from_matrices, theta_td
 from valuelens.probe import (
@@ -26,6 +26,8 @@ from valuelens.probe import (
 
 _STILL = "not defined: the values of the model, or of batch TD at its step size, stay zero on some task"
 _RANDOM = "random P and Q of the same norms"
+_DRAWN = 64
+"""Tasks whose values are kept for the figure."""
 _UNITS = {
     "value_difference": "squared value",
     "implicit_weight_similarity": "1",
@@ -37,9 +39,7 @@ _ENTRIES = {
 }
 
 
-def beside_batch_td(
-    subject: Subject, model: LinearAttention, step_size: Float[Tensor, "layer"]
-) -> list[Finding]:
+def beside_batch_td(subject: Subject, model: LinearAttention, step_size: Float[Tensor, "layer"]) -> Result:
     """Value difference, similarity of implicit weights and of sensitivities, and the entries of P and Q.
 
     The reference is batch TD with the fitted step size of each layer (our definition; its public code trains one
@@ -60,14 +60,17 @@ def beside_batch_td(
     blind = _random_like(model, subject.seed)
     own, random = (_measures(subject, each, reference) for each in (model, blind))
     findings = [_finding(subject, name, own[name], random[name]) for name in _UNITS]
-    return [*findings, *_entries(subject, model, blind)]
+    arrays = {
+        name: Array(axes="batch state", values=_state_values(subject, each)[:_DRAWN])
+        for name, each in (("state_values", model), ("batch_td_values", reference))
+    }
+    return Result(kind="in-context-rl", findings=(*findings, *_entries(subject, model, blind)), arrays=arrays)
 
 
 def _measures(subject: Subject, model: LinearAttention, reference: LinearAttention) -> dict[str, Tensor]:
     """Each measure for each task."""
     context, features, stationary = subject.context, subject.mrp.features, subject.mrp.stationary
-    with torch.no_grad():
-        values, td = (each.values(context, features) for each in (model, reference))
+    values, td = (_state_values(subject, each) for each in (model, reference))
     gradients, td_gradients = (
         query_gradients(partial(each.values, context), features) for each in (model, reference)
     )
@@ -78,6 +81,11 @@ def _measures(subject: Subject, model: LinearAttention, reference: LinearAttenti
         "implicit_weight_similarity": implicit_weight_similarity(weight, td_gradients[:, 0]),
         "sensitivity_similarity": sensitivity_similarity(gradients, td_gradients, stationary),
     }
+
+
+def _state_values(subject: Subject, model: LinearAttention) -> Float[Tensor, "batch state"]:
+    with torch.no_grad():
+        return model.values(subject.context, subject.mrp.features)
 
 
 def _finding(subject: Subject, name: str, own: Tensor, random: Tensor) -> Finding:
