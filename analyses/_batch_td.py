@@ -9,12 +9,14 @@ from functools import partial
 
 import torch
 from jaxtyping import Float
+from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from valuelens.analyses._result import Array, Control, Finding, Result
 from valuelens.analyses._subject import Subject, layer_indices
-from valuelens.models.icrl import LinearAttention, linear_attention_from_matrices, theta_td
+from valuelens.models.icrl import LinearAttention, linear_attention_from_matrices
 from valuelens.probe import (
+    batch_td_weight,
     implicit_weight,
     implicit_weight_similarity,
     matrix_entries,
@@ -28,6 +30,9 @@ _STILL = "not defined: the values of the model, or of batch TD at its step size,
 _RANDOM = "random P and Q of the same norms"
 _DRAWN = 64
 """Tasks whose values are kept for the figure."""
+_RATIO = 2**0.125
+_FACTORS = [_RATIO**power for power in range(-32, 25)]
+"""Of the fitted step sizes, from 1/16 to 8; 1 is among them."""
 _UNITS = {
     "value_difference": "squared value",
     "implicit_weight_similarity": "1",
@@ -42,44 +47,67 @@ _ENTRIES = {
 def beside_batch_td(subject: Subject, model: LinearAttention, step_size: Float[Tensor, "layer"]) -> Result:
     """Value difference, similarity of implicit weights and of sensitivities, and the entries of P and Q.
 
-    The reference is batch TD with the fitted step size of each layer (our definition; its public code trains one
-    step size for all layers beside the model instead). Values are those of every state of a task as the query.
+    The reference is batch TD with the step sizes fitted to the weights, times the one factor that brings its values
+    nearest to the model's (our definition; its public code trains one step size for all layers by the TD loss
+    instead). Values are those of every state of a task as the query.
 
     Args:
         subject: Whose tasks.
         model: Its linear attention.
-        step_size: Fitted alpha.
+        step_size: alpha of each layer, fitted to its P and Q.
     """
-    reference = theta_td(
-        feature_dim=model.feature_dim,
-        num_layers=model.num_layers,
-        gamma=model.gamma,
-        alpha=step_size.tolist(),
-        dtype=step_size.dtype,
-    )
+    values = _state_values(subject, model)
+    nearest = _nearest(subject, values, step_size)
+    td = _batch_td(subject, nearest)
     blind = _random_like(model, subject.seed)
-    own, random = (_measures(subject, each, reference) for each in (model, blind))
+    own, random = (_measures(subject, each, td) for each in (model, blind))
     findings = [_finding(subject, name, own[name], random[name]) for name in _UNITS]
+    td_values = subject.mrp.features @ td[..., None]
     arrays = {
-        name: Array(axes="batch state", values=_state_values(subject, each)[:_DRAWN])
-        for name, each in (("state_values", model), ("batch_td_values", reference))
+        "state_values": Array(axes="batch state", values=values[:_DRAWN]),
+        "batch_td_values": Array(axes="batch state", values=td_values[:_DRAWN, :, 0]),
+        "batch_td_step_size": Array(axes="layer", values=nearest),
     }
     return Result(kind="in-context-rl", findings=(*findings, *_entries(subject, model, blind)), arrays=arrays)
 
 
-def _measures(subject: Subject, model: LinearAttention, reference: LinearAttention) -> dict[str, Tensor]:
+def _batch_td(subject: Subject, step_size: Float[Tensor, "layer"]) -> Float[Tensor, "batch feature"]:
+    context = subject.context
+    return batch_td_weight(context.features, context.rewards, gamma=context.gamma, step_sizes=step_size)
+
+
+def _nearest(
+    subject: Subject, values: Float[Tensor, "batch state"], step_size: Float[Tensor, "layer"]
+) -> Float[Tensor, "layer"]:
+    """The step sizes times the factor of either sign with the least value difference: the best of a grid, refined."""
+    features, stationary = subject.mrp.features, subject.mrp.stationary
+
+    def difference(factor: float) -> float:
+        td = features @ _batch_td(subject, factor * step_size)[..., None]
+        return float(value_difference(values, td[..., 0], stationary).mean())
+
+    best = min((sign * size for size in _FACTORS for sign in (1, -1)), key=difference)
+    near = sorted((best / _RATIO, best * _RATIO))
+    refined = minimize_scalar(difference, bounds=near, method="bounded", options={"xatol": 1e-10})
+    factor = float(refined.x) if refined.fun < difference(best) else best
+    return factor * step_size
+
+
+def _measures(
+    subject: Subject, model: LinearAttention, td: Float[Tensor, "batch feature"]
+) -> dict[str, Tensor]:
     """Each measure for each task."""
     context, features, stationary = subject.context, subject.mrp.features, subject.mrp.stationary
-    values, td = (_state_values(subject, each) for each in (model, reference))
-    gradients, td_gradients = (
-        query_gradients(partial(each.values, context), features) for each in (model, reference)
-    )
+    values, td_values = _state_values(subject, model), (features @ td[..., None])[..., 0]
+    gradients = query_gradients(partial(model.values, context), features)
     weight = implicit_weight(values, features, stationary)
     return {
-        "value_difference": value_difference(values, td, stationary),
+        "value_difference": value_difference(values, td_values, stationary),
+        "implicit_weight_similarity": implicit_weight_similarity(weight, td),
         # Batch TD is linear in the query: its gradient is its weight, the same at every state.
-        "implicit_weight_similarity": implicit_weight_similarity(weight, td_gradients[:, 0]),
-        "sensitivity_similarity": sensitivity_similarity(gradients, td_gradients, stationary),
+        "sensitivity_similarity": sensitivity_similarity(
+            gradients, td[:, None].expand_as(features), stationary
+        ),
     }
 
 

@@ -106,6 +106,8 @@ def measured(checkpoint: icrl.CheckpointPath) -> dict[str, Any]:
     task = icrl.checkpoint_task(checkpoint.path)
     found = ANALYSES["distance"](subject(icrl.load(checkpoint.path), task))
     cells: dict[str, Any] = {"step size": f"{found.find('step_size')[0].estimate:.2f}"}
+    nearest = float(found.arrays["batch_td_step_size"].values[0])
+    cells["of the nearest batch TD"] = f"{nearest:.2f}"
     for name in MEASURES:
         finding = found.find(name)[0]
         low, high = finding.interval or (float("nan"), float("nan"))

@@ -22,6 +22,7 @@ from valuelens.probe._kernel import state_kernel_from_scores as state_kernel_fro
 from valuelens.probe._kernel import value_iteration_matrix as value_iteration_matrix
 from valuelens.probe._linear import ThetaTDDistance as ThetaTDDistance
 from valuelens.probe._linear import theta_td_distance as theta_td_distance
+from valuelens.probe._linear_metrics import batch_td_weight as batch_td_weight
 from valuelens.probe._linear_metrics import implicit_weight as implicit_weight
 from valuelens.probe._linear_metrics import implicit_weight_similarity as implicit_weight_similarity
 from valuelens.probe._linear_metrics import matrix_entries as matrix_entries

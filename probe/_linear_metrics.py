@@ -1,6 +1,7 @@
 """What arXiv 2405.13861 measured of its linear transformers, for any value learner beside batch TD.
 
-Shape legend: `batch` tasks (one context each), `state` S, `feature` d, `layer`, `D` = 2d+1 slots. Values and
+Shape legend: `batch` tasks (one context each), `pos` its n+1 columns, `transition` its n rewards, `state` S,
+`feature` d, `layer`, `D` = 2d+1 slots. Values and
 gradients are those of every state as the query of the task's context, and states count as the stationary distribution
 of their task weighs them.
 """
@@ -14,6 +15,37 @@ from torch.nn.functional import cosine_similarity
 
 Values = Float[Tensor, "batch state"]
 Gradients = Float[Tensor, "batch state feature"]
+
+
+def batch_td_weight(
+    features: Float[Tensor, "batch pos feature"],
+    rewards: Float[Tensor, "batch transition"],
+    *,
+    gamma: float,
+    step_sizes: Float[Tensor, "layer"],
+) -> Float[Tensor, "batch feature"]:
+    """The w of linear batch TD(0) on each context: w <- w + (alpha_l / n) sum_k delta_k x(S_{k-1}), from 0.
+
+    Args:
+        features: x(S_0)..x(S_n).
+        rewards: R_1..R_n.
+        gamma: Discount.
+        step_sizes: alpha of each step.
+
+    Source: arXiv 2405.13861: what theta_TD computes (theory A11).
+
+    Example:
+        >>> x, r = torch.ones(1, 2, 1), torch.ones(1, 1)
+        >>> batch_td_weight(x, r, gamma=0.5, step_sizes=torch.tensor([0.5, 0.5]))
+        tensor([[0.8750]])
+    """
+    sources, differences = features[:, :-1], gamma * features[:, 1:] - features[:, :-1]
+    n = rewards.shape[1]
+    A, b = sources.mT @ differences / n, sources.mT @ rewards[..., None] / n
+    w = torch.zeros_like(b)
+    for alpha in step_sizes:
+        w = w + alpha * (b + A @ w)
+    return w[..., 0]
 
 
 def value_difference(values: Values, reference: Values, stationary: Values) -> Float[Tensor, "batch"]:

@@ -158,7 +158,7 @@ _RULE = {
 _RULE |= {
     "value_difference": Phrase(
         noun="the squared difference between the values of the model and of batch TD",
-        text="Over the states of a task the values differ from those of batch TD with the fitted step sizes by {x} "
+        text="Over the states of a task the values differ from those of batch TD at the nearest step sizes by {x} "
         "in the mean square",
         beside="with {name} they differ by {c}",
     ),

@@ -180,7 +180,7 @@ PLATES = {
         section="rule",
         needs=("state_values", "batch_td_values"),
         draw=_batch_td,
-        caption="Values of the model against those of batch TD with the fitted step sizes on the same contexts, one "
+        caption="Values of the model against those of batch TD at the nearest step sizes on the same contexts, one "
         "mark a state, 64 tasks. On the line they agree.",
         says=("value_difference", "implicit_weight_similarity"),
     ),

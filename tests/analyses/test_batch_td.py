@@ -7,6 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from valuelens.analyses import Finding, subject
+from valuelens.analyses._batch_td import beside_batch_td
 from valuelens.analyses._distance import distance
 from valuelens.models.icrl import LinearAttention, ModelConfig, TaskConfig, theta_td
 
@@ -34,6 +35,13 @@ def test_theta_td_is_batch_td(alpha: float | list[float]) -> None:
     for each in found.values():
         assert abs(each.control.estimate) < 0.5
         assert each.control.estimate != 0
+
+
+def test_a_wrong_scale_of_the_fitted_step_size_is_mended() -> None:
+    studied = subject(theta_td(feature_dim=4, num_layers=3, gamma=0.9, alpha=0.6), TASK, num_tasks=16)
+    found = beside_batch_td(studied, studied.model, torch.tensor([0.2, 0.2, 0.2]).double())
+    assert_close(found.arrays["batch_td_step_size"].values, torch.full((3,), 0.6).double(), atol=1e-6, rtol=0)
+    assert found.find("value_difference")[0].estimate == pytest.approx(0, abs=1e-12)
 
 
 def test_a_constructed_mixture_lies_between() -> None:

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
+from valuelens.models.icrl import Context, theta_td
 from valuelens.probe import (
+    batch_td_weight,
     implicit_weight,
     implicit_weight_similarity,
     matrix_entries,
@@ -92,6 +94,24 @@ def test_its_own_code_finds_the_same_entries_but_for_a_sign(name: str) -> None:
     diagonals = torch.cat([Q[:, range(d), range(d)], Q[:, range(d), range(d, 2 * d)]], dim=-1)
     twice = (diagonals.abs() - diagonals).sum(-1) / (Q[0].numel() - 2 * d)
     assert_close(own_Q[:, 2] + twice, theirs["Q_entries"][:, 2], atol=1e-6, rtol=1e-6)
+
+
+@settings(max_examples=10)
+@given(
+    seed=st.integers(0, 2**16),
+    gamma=st.floats(0, 0.99),
+    steps=st.lists(st.floats(-1, 1), min_size=1, max_size=4),
+)
+def test_batch_td_is_what_theta_td_computes(seed: int, gamma: float, steps: list[float]) -> None:
+    x, rewards, queries = (
+        normal(3, 7, 2, seed=seed),
+        normal(3, 6, seed=seed + 1),
+        normal(3, 4, 2, seed=seed + 2),
+    )
+    model = theta_td(feature_dim=2, num_layers=len(steps), gamma=gamma, alpha=steps, dtype=torch.float64)
+    context = Context(states=torch.zeros(3, 7).long(), features=x, rewards=rewards, gamma=gamma)
+    w = batch_td_weight(x, rewards, gamma=gamma, step_sizes=torch.tensor(steps, dtype=torch.float64))
+    assert_close((queries @ w[..., None])[..., 0], model.values(context, queries).detach())
 
 
 @settings(max_examples=10)
