@@ -24,7 +24,7 @@ from valuelens.models import icrl
 from valuelens.probe import constant_value
 
 SEEDS = range(5)
-NUM_TASKS = 4096
+NUM_TASKS = 2048
 JUDGE = 10_000
 TASK = {"features": "uniform", "gamma": 0.9}
 MODEL = {"arch": "linear", "weights": "full", "num_layers": 3, "tied": True}
