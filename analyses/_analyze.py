@@ -31,8 +31,9 @@ from valuelens.models.icrl import (
     CheckpointPath,
     checkpoint_hash,
     checkpoint_paths,
+    checkpoint_record,
+    checkpoint_task,
     load,
-    load_config,
     one_thread,
 )
 
@@ -172,8 +173,7 @@ def _unusable(place: Place, what: str, error: InputError) -> dict[str, str]:
 @lru_cache(maxsize=1)
 def _subject(path: Path, config: AnalysisConfig, sha256: str) -> Subject:
     """The checkpoint under study, kept for the next question on it; the hash tells files apart that changed."""
-    task = load_config(_folder(path) / "config.json").task
-    dtype = getattr(torch, config.dtype)
+    task, dtype = checkpoint_task(path), getattr(torch, config.dtype)
     return subject(load(path), task, num_tasks=config.num_tasks, seed=config.seed, dtype=dtype)
 
 
@@ -228,7 +228,7 @@ def _provenance(
 ) -> dict[str, Any]:
     return {
         "request": dict(asked),
-        "config": load_config(_folder(last[-1].checkpoint.path) / "config.json").model_dump(),
+        "config": checkpoint_record(last[-1].checkpoint.path),
         "full_analyses_on": [place.label for place in chosen],
         "on_the_last_only": {name: [place.label for place in last] for name in LAST_ONLY},
         "dtype": f"measured in {asked['dtype']}",
@@ -237,7 +237,3 @@ def _provenance(
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(time.monotonic() - started, 1),
     }
-
-
-def _folder(path: Path) -> Path:
-    return path if path.is_dir() else path.parent

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from valuelens.analyses._result import Array, Control, Finding, Result, Scalar
+from valuelens.analyses._batch_td import beside_batch_td
+from valuelens.analyses._result import Array, Control, Finding, Result, Scalar, merged
 from valuelens.analyses._subject import (
     Subject,
     another_context,
@@ -165,8 +166,9 @@ def _linear(subject: Subject, model: LinearAttention) -> Result:
             place = {**index, "matrix": matrix}
             findings.append(_finding("off_support", float(off[layer]), unit, place, zero, why=_NEGATIVE))
     findings += _linear_functional(subject, fitted)
+    published = beside_batch_td(subject, model, fitted.step_size)
     arrays = {name: Array(axes="layer D D", values=x.detach()) for name, x in model.matrices().items()}
-    return Result(kind="in-context-rl", findings=tuple(findings), arrays=arrays)
+    return merged([Result(kind="in-context-rl", findings=tuple(findings), arrays=arrays), published])
 
 
 def _finding(

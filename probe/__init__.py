@@ -31,6 +31,13 @@ from valuelens.probe._kernel import state_kernel_from_scores as state_kernel_fro
 from valuelens.probe._kernel import value_iteration_matrix as value_iteration_matrix
 from valuelens.probe._linear import ThetaTDDistance as ThetaTDDistance
 from valuelens.probe._linear import theta_td_distance as theta_td_distance
+from valuelens.probe._linear_metrics import batch_td_weight as batch_td_weight
+from valuelens.probe._linear_metrics import implicit_weight as implicit_weight
+from valuelens.probe._linear_metrics import implicit_weight_similarity as implicit_weight_similarity
+from valuelens.probe._linear_metrics import matrix_entries as matrix_entries
+from valuelens.probe._linear_metrics import query_gradients as query_gradients
+from valuelens.probe._linear_metrics import sensitivity_similarity as sensitivity_similarity
+from valuelens.probe._linear_metrics import value_difference as value_difference
 from valuelens.probe._reparameterisation import LayerFit as LayerFit
 from valuelens.probe._reparameterisation import UpdateData as UpdateData
 from valuelens.probe._reparameterisation import fit_layer as fit_layer

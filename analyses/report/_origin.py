@@ -16,7 +16,8 @@ def model_words(provenance: Mapping[str, Any]) -> list[str]:
         provenance: Of the result.
     """
     model, task, train = (config_part(provenance, key) for key in ("model", "task", "train"))
-    return [line for line in (_model(model), _task(task), _training(train)) if line]
+    theirs = config_part(provenance, "incontexttd")
+    return [line for line in (_model(model), _task(task), _training(train), _incontexttd(theirs)) if line]
 
 
 def origin_words(provenance: Mapping[str, Any], label: str) -> list[str]:
@@ -76,12 +77,22 @@ def _training(train: Mapping[str, Any]) -> str:
     )
 
 
+def _incontexttd(settings: Mapping[str, Any]) -> str:
+    if not settings:
+        return ""
+    return (
+        f"Training: by the public code of arXiv 2405.13861 (InContextTD), {readable(settings.get('n_mrps'))} "
+        f"processes, {settings.get('n_batch_per_mrp')} steps of {settings.get('mini_batch_size')} consecutive windows "
+        f"each, learning rate {settings.get('lr')}, seed {settings.get('random_seed')}"
+    )
+
+
 def config_part(provenance: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     """The task, model or training of a recorded configuration; empty if it was not recorded.
 
     Args:
         provenance: Of a result.
-        key: `task`, `model` or `train`.
+        key: `task`, `model`, `train` or `incontexttd`.
     """
     config = provenance.get("config")
     part = config.get(key) if isinstance(config, Mapping) else None

@@ -139,6 +139,11 @@ _WEIGHTS = {
         text="{whose} raw Frobenius distance to theta* with alpha = c = 1 is {x}, free scales counted",
         beside="{name} is at {c}",
     ),
+    "sparsity": Phrase(
+        noun="{whose} entries of {matrix} on and off the support of theta_TD",
+        text="{whose} entries of {matrix}, as its source paper plots them ({unit}), are {x}",
+        beside="{name} have {c}",
+    ),
     "target_residual": Phrase(
         noun="{whose} misfit between the rows of the target head and the current head",
         text="{whose} target head misses the current head's row by {x} of its norm, once its free scale is fixed",
@@ -157,6 +162,25 @@ _RULE = {
         noun="{whose} distance between its values and those of the fitted TD rule",
         text="{after}, the values differ from those of TD with the fitted step sizes and attention by {x} of their rms",
         beside="{name} differs by {c}",
+    ),
+}
+
+_RULE |= {
+    "value_difference": Phrase(
+        noun="the squared difference between the values of the model and of batch TD",
+        text="Over the states of a task the values differ from those of batch TD at the nearest step sizes by {x} "
+        "in the mean square",
+        beside="with {name} they differ by {c}",
+    ),
+    "implicit_weight_similarity": Phrase(
+        noun="the cosine between the weight that explains the model's values best and that of batch TD",
+        text="The linear weight that explains the values of a task best has cosine {x} with that of batch TD",
+        beside="with {name} it has {c}",
+    ),
+    "sensitivity_similarity": Phrase(
+        noun="the cosine between the gradients of the model and of batch TD by the query",
+        text="The gradient of a value by its query features has cosine {x} with that of batch TD",
+        beside="with {name} it has {c}",
     ),
 }
 

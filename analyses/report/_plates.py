@@ -25,6 +25,7 @@ from valuelens.analyses.report._style import blank, few_layers
 from valuelens.analyses.report._timeline_figures import timeline_figure
 from valuelens.analyses.report._training_figures import seed_marks, training_panels
 from valuelens.analyses.report._value_figures import (
+    batch_td_figure,
     example_columns_figure,
     example_scatter_figure,
     unexplained_figure,
@@ -67,6 +68,12 @@ def _one(draw: Callable[[Axes, Result], Axes], height: float) -> Callable[[Resul
 def _lens(result: Result) -> Figure:
     figure = blank(6.6, 4.3)
     value_lens_figure(figure.subplots(), result)
+    return figure
+
+
+def _batch_td(result: Result) -> Figure:
+    figure = blank(4.6, 4.2)
+    batch_td_figure(figure.subplots(), result)
     return figure
 
 
@@ -224,6 +231,14 @@ PLATES = {
         caption="Value slots of one context, the first one whatever it looks like, beside the iterates of weighted "
         "softmax TD with the fitted step size and attention. Right: the same marks, slot against iterate.",
         says=("functional_distance",),
+    ),
+    "batch_td": Plate(
+        section="rule",
+        needs=("state_values", "batch_td_values"),
+        draw=_batch_td,
+        caption="Values of the model against those of batch TD at the nearest step sizes on the same contexts, one "
+        "mark a state, 64 tasks. On the line they agree.",
+        says=("value_difference", "implicit_weight_similarity"),
     ),
     "population_diagonal": Plate(
         section="kernel",

@@ -88,6 +88,22 @@ def _final_interval(ax: Axes, result: Result, count: int) -> None:
             ax.errorbar(count - 1, y, [[y - low], [high - y]], color=BLUE, capsize=3, linewidth=1.2)
 
 
+def batch_td_figure(ax: Axes, result: Result) -> Axes:
+    """Values of a linear model against those of batch TD, state by state.
+
+    Args:
+        ax: Where to draw.
+        result: Of one checkpoint, with `state_values` and `batch_td_values`.
+    """
+    own, td = (result.arrays[name].values.flatten().numpy() for name in ("state_values", "batch_td_values"))
+    limits = [float(min(own.min(), td.min())), float(max(own.max(), td.max()))]
+    ax.plot(limits, limits, color=GREY, linewidth=1, label="equal values")
+    ax.plot(td, own, color=BLUE, marker="o", markersize=2.5, alpha=0.5, linestyle="none", label="a state")
+    ax.set(xlabel="value by batch TD", ylabel="value by the model")
+    ax.legend(loc="upper left")
+    return ax
+
+
 def example_columns_figure(ax: Axes, result: Result, layer: int) -> Axes:
     """The model's value slots of the example context beside the TD iterates and the true values, by column.
 

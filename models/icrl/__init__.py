@@ -15,6 +15,8 @@ from valuelens.models.icrl._checkpoint import CheckpointPath as CheckpointPath
 from valuelens.models.icrl._checkpoint import checkpoint_folder as checkpoint_folder
 from valuelens.models.icrl._checkpoint import checkpoint_hash as checkpoint_hash
 from valuelens.models.icrl._checkpoint import checkpoint_paths as checkpoint_paths
+from valuelens.models.icrl._checkpoint import checkpoint_record as checkpoint_record
+from valuelens.models.icrl._checkpoint import checkpoint_task as checkpoint_task
 from valuelens.models.icrl._checkpoint import load as load
 from valuelens.models.icrl._checkpoint import read_tensors as read_tensors
 from valuelens.models.icrl._checkpoint import save_checkpoint as save_checkpoint
@@ -27,6 +29,9 @@ from valuelens.models.icrl._config import run_config as run_config
 from valuelens.models.icrl._identified import identified_entries as identified_entries
 from valuelens.models.icrl._learner import ValueLearner as ValueLearner
 from valuelens.models.icrl._linear_attention import LinearAttention as LinearAttention
+from valuelens.models.icrl._linear_attention import (
+    linear_attention_from_matrices as linear_attention_from_matrices,
+)
 from valuelens.models.icrl._linear_attention import theta_td as theta_td
 from valuelens.models.icrl._losses import Batch as Batch
 from valuelens.models.icrl._losses import horizon as horizon

@@ -1,7 +1,8 @@
 """Checkpoints on disk: `config.json`, `model.safetensors` and, from a run, `state.safetensors`.
 
 A run folder holds `config.json`, `metrics.parquet` and `checkpoints/step-XXXXXXXX/`; with several seeds
-`seed-K/checkpoints/...`. Folders appear whole or not at all.
+`seed-K/checkpoints/...`. Folders appear whole or not at all. Runs of InContextTD are read too, and only read: what
+asks for a checkpoint need not know where it came from.
 """
 
 import hashlib
@@ -21,7 +22,8 @@ from torch import Tensor
 from valuelens.models._errors import InputError
 from valuelens.models._files import atomic_path
 from valuelens.models.icrl._build import build
-from valuelens.models.icrl._config import RunConfig, load_config
+from valuelens.models.icrl._config import RunConfig, TaskConfig, load_config
+from valuelens.models.icrl._incontexttd import entry_of, series_of
 from valuelens.models.icrl._learner import ValueLearner
 
 _STEP = re.compile(r"step-(\d{8})")
@@ -88,13 +90,15 @@ def load(path: str | Path) -> ValueLearner:
 
     Args:
         path: A folder with `config.json` and `model.safetensors`; `model.pt` and `model.bin` are read through
-            weights-only loading.
+            weights-only loading. Or an entry of a run of InContextTD, as `checkpoint_paths` names it.
 
     Raises:
         InputError: Something is missing, foreign, truncated, of the wrong shape or dtype, or not finite.
     """
-    folder = Path(path)
-    folder = folder if folder.is_dir() else folder.parent
+    if (entry := entry_of(Path(path))) is not None:
+        series, step = entry
+        return series.learner(step)
+    folder = _folder(Path(path))
     if not Path(path).exists():
         raise InputError("a checkpoint must exist", "found nothing", str(path))
     config = load_config(folder / "config.json")
@@ -140,9 +144,17 @@ def checkpoint_paths(run: Path) -> list[CheckpointPath]:
     """Every checkpoint of a run, sorted by seed and step; empty if the folder is no run.
 
     Args:
-        run: A run folder, with one seed or with `seed-K` folders.
+        run: A run folder, with one seed or with `seed-K` folders; or a run of InContextTD (`seed_K` folders), whose
+            entries are named `RUN/data.npz/step-XXXXXXXX`.
+
+    Raises:
+        InputError: A run of InContextTD is damaged or of a kind that we lack.
     """
-    found = []
+    found = [
+        CheckpointPath(path=series.path(step), seed=series.seed, step=step)
+        for series in series_of(run)
+        for step in series.steps
+    ]
     for folder in (run, *run.glob("seed-*")):
         for path in (folder / "checkpoints").glob("step-*"):
             match = _STEP.fullmatch(path.name)
@@ -157,9 +169,35 @@ def checkpoint_folder(run: Path, step: int) -> Path:
 
 
 def checkpoint_hash(path: Path) -> str:
-    """sha256 of a checkpoint's weight file, for provenance."""
-    folder = path if path.is_dir() else path.parent
-    return hashlib.sha256(_weight_file(folder).read_bytes()).hexdigest()
+    """sha256 of a checkpoint's weights, for provenance."""
+    if (entry := entry_of(path)) is not None:
+        series, step = entry
+        return series.sha256(step)
+    return hashlib.sha256(_weight_file(_folder(path)).read_bytes()).hexdigest()
+
+
+def checkpoint_task(path: Path) -> TaskConfig:
+    """The distribution of tasks that a checkpoint was trained on."""
+    if (entry := entry_of(path)) is not None:
+        return entry[0].task
+    return load_config(_folder(path) / "config.json").task
+
+
+def checkpoint_record(path: Path) -> dict[str, Any]:
+    """The configuration of a checkpoint as plain data, for provenance.
+
+    Returns:
+        `task` and `model`, and how it was trained: `train` if by us, the whole settings of `incontexttd` if by it.
+    """
+    if (entry := entry_of(path)) is not None:
+        series, _ = entry
+        parts = {"task": series.task.model_dump(), "model": series.model.model_dump()}
+        return {**parts, "incontexttd": series.settings}
+    return load_config(_folder(path) / "config.json").model_dump()
+
+
+def _folder(path: Path) -> Path:
+    return path if path.is_dir() else path.parent
 
 
 def _seed(checkpoint: Path) -> int:

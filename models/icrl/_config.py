@@ -156,7 +156,7 @@ def run_config(data: dict[str, Any], *, where: str) -> RunConfig:
     try:
         return RunConfig.model_validate(data)
     except ValidationError as error:
-        raise _input_error(error, where) from None
+        raise as_input_error(error, where) from None
 
 
 def load_config(path: Path) -> RunConfig:
@@ -174,9 +174,17 @@ def load_config(path: Path) -> RunConfig:
     return run_config({key: value for key, value in data.items() if key not in extra}, where=str(path))
 
 
-def _input_error(error: ValidationError, where: str) -> InputError:
+def as_input_error(error: ValidationError, where: str) -> InputError:
+    """What pydantic found first, in one line that names the key.
+
+    Args:
+        error: Of a configuration.
+        where: Named in the error.
+    """
     first = error.errors()[0]
     key = ".".join(str(part) for part in first["loc"]) or "config"
+    if first["type"] == "missing":
+        return InputError(f"{key} must be given", "found none", f"{where}, key {key}")
     if first["type"] == "extra_forbidden":
         return InputError("config keys must be known ones", f"found unknown key {key}", where)
     message = first["msg"].removeprefix("Value error, ")

@@ -171,6 +171,30 @@ def theta_td(
     return model
 
 
+def linear_attention_from_matrices(
+    P: Float[Tensor, "set D D"],
+    Q: Float[Tensor, "set D D"],
+    *,
+    gamma: float,
+    num_layers: int,
+    tied: bool,
+) -> LinearAttention:
+    """Linear attention with given matrices (full weights), in their dtype.
+
+    Args:
+        P: What a source sends, one matrix a layer, or one in all if tied.
+        Q: Merged key-query matrices, likewise.
+        gamma: Discount.
+        num_layers: L.
+        tied: Share the matrices over layers.
+    """
+    config = ModelConfig(arch="linear", weights="full", num_layers=num_layers, tied=tied)
+    d = (P.shape[-1] - 1) // 2
+    model = LinearAttention(config, feature_dim=d, gamma=gamma, generator=torch.Generator())
+    model.P_full, model.Q_full = nn.Parameter(P.clone()), nn.Parameter(Q.clone())
+    return model
+
+
 def _unit_step(feature_dim: int) -> tuple[Float[Tensor, "D D"], Float[Tensor, "D D"]]:
     """P and Q of theta_TD at step size 1."""
     d = feature_dim

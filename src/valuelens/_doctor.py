@@ -109,10 +109,9 @@ def _disk() -> str:
 
 
 def _model(path: Path) -> str:
-    from valuelens.models.icrl import load, load_config
+    from valuelens.models.icrl import checkpoint_record, load
 
     model: Any = load(path)
-    folder = path if path.is_dir() else path.parent
-    config = load_config(folder / "config.json").model
+    config = checkpoint_record(path)["model"]
     count = sum(parameter.numel() for parameter in model.parameters())
-    return f"{config.arch}, {config.num_layers} layers, {count} parameters, loads and is finite"
+    return f"{config['arch']}, {config['num_layers']} layers, {count} parameters, loads and is finite"

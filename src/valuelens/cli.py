@@ -132,7 +132,8 @@ def pretrain(
 @app.command(epilog="Example: valuelens analyze runs/default --out results/default")
 def analyze(
     path: Annotated[
-        Path | None, typer.Argument(metavar="CKPT_OR_RUN", help="Checkpoint or run folder.")
+        Path | None,
+        typer.Argument(metavar="CKPT_OR_RUN", help="Checkpoint or run folder, also of InContextTD."),
     ] = None,
     only: Annotated[str, typer.Option("--only", help="Questions, separated by commas; all if empty.")] = "",
     list_: Annotated[bool, typer.Option("--list", help="List the questions and exit.")] = False,

@@ -93,6 +93,21 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return made
 
 
+@pytest.mark.parametrize("name", ["tied", "untied"])
+def test_a_run_of_incontexttd_is_analysed_like_one_of_ours(tmp_path: Path, name: str) -> None:
+    run = Path(__file__).parents[1] / "fixtures" / "incontexttd" / name
+    result = analyze(run, QUICK, out=tmp_path / "out")
+    labels = [f"seed-{each.seed}/{each.name}" for each in checkpoint_paths(run)]
+    assert list(result.provenance["request"]["checkpoints"]) == labels
+    places = result.provenance["full_analyses_on"]
+    assert places == [labels[0], labels[len(labels) // 2], labels[-1]]
+    assert len(result.tables["emergence"]) == len(labels)
+    assert result.provenance["config"]["incontexttd"]["activation"] == "identity"
+    found = {each.name for each in result.findings}
+    assert {"value_difference", "implicit_weight_similarity", "sensitivity_similarity", "sparsity"} <= found
+    assert "emergence_step" in found
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_every_architecture_is_analysed(tmp_path: Path, name: str) -> None:
     path = checkpoint(tmp_path, **MODELS[name])

@@ -43,6 +43,7 @@ from valuelens.analyses.report._training_figures import (
     value_error_figure,
 )
 from valuelens.analyses.report._value_figures import (
+    batch_td_figure,
     example_columns_figure,
     example_scatter_figure,
     unexplained_figure,
@@ -301,6 +302,18 @@ def test_linear_attention_stands_beside_theta_td() -> None:
     for pair in pairs:
         close(pair.own, pair.theory)
         assert pair.slots == ["x1", "x2", "gamma x'1", "gamma x'2", "reward"]
+
+
+def test_batch_td_draws_every_state_and_the_line_of_agreement(ax: Axes) -> None:
+    own, td = torch.tensor([[0.5, -1.0], [2.0, 0.0]]), torch.tensor([[0.25, -3.0], [1.0, 0.0]])
+    arrays = {
+        name: Array(axes="batch state", values=x)
+        for name, x in (("state_values", own), ("batch_td_values", td))
+    }
+    batch_td_figure(ax, Result(kind="in-context-rl", arrays=arrays))
+    close(line(ax, "a state"), [0.5, -1.0, 2.0, 0.0])
+    close(line(ax, "equal values"), [-3.0, 2.0])
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("value by batch TD", "value by the model")
 
 
 def test_histogram_counts_everything_and_names_the_threshold(ax: Axes, run: Result, tied: Result) -> None:
