@@ -21,29 +21,26 @@ from valuelens.models import icrl
 
 NUM_TASKS, REPLICATES, CHUNK = 256, 1000, 25
 TRUTH_TASKS, TRUTH_PARTS, FIRST_TRUTH_SEED = 2048, 32, 1_000_000
-QUESTIONS = ("slots", "reparameterisation", "diagonality")
+QUESTIONS = ("slots", "reparameterisation", "diagonality", "convergence", "neu", "credit")
 
 
-def estimates(
-    checkpoint: Path, questions: tuple[str, ...], seed: int, num_tasks: int
-) -> list[dict[str, Any]]:
-    """One row for each finding that has a number, from the analyses as users call them."""
+def estimates(checkpoint: Path, question: str, seed: int, num_tasks: int) -> list[dict[str, Any]]:
+    """One row for each finding that has a number, from an analysis as users call it."""
     torch.set_num_threads(1)
     task = icrl.load_config(checkpoint / "config.json").task
     studied = subject(icrl.load(checkpoint), task, num_tasks=num_tasks, seed=seed)
     return [
         {"name": _name(finding), "seed": seed, "estimate": finding.estimate, **_limits(finding)}
-        for question in questions
         for finding in ANALYSES[question](studied).findings
         if isinstance(finding.estimate, float)
     ]
 
 
-def chunk(checkpoint: Path, seeds: range, num_tasks: int, out: Path) -> pd.DataFrame:
-    """Replicates of some seeds, read where they were kept; of the truth, only what is needed."""
-    path = out / f"{num_tasks}-{'-'.join(QUESTIONS)}-{seeds.start}.parquet"
+def chunk(checkpoint: Path, question: str, seeds: range, num_tasks: int, out: Path) -> pd.DataFrame:
+    """A question on tasks of some seeds, read where it was kept."""
+    path = out / f"{question}-{num_tasks}-{seeds.start}.parquet"
     if not path.exists():
-        rows = [row for seed in seeds for row in estimates(checkpoint, QUESTIONS, seed, num_tasks)]
+        rows = [row for seed in seeds for row in estimates(checkpoint, question, seed, num_tasks)]
         pd.DataFrame(rows).to_parquet(path)
     return pd.read_parquet(path)
 
@@ -88,6 +85,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/coverage"))
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--replicates", type=int, default=REPLICATES)
+    parser.add_argument("--questions", nargs="+", default=QUESTIONS)
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
     checkpoint = icrl.pretrain(icrl.RunConfig(), asked.out / "run")[0].path
@@ -95,9 +93,13 @@ def main() -> None:
     truths = [range(FIRST_TRUTH_SEED + part, FIRST_TRUTH_SEED + part + 1) for part in range(TRUTH_PARTS)]
     work = [(seeds, NUM_TASKS) for seeds in starts] + [(seeds, TRUTH_TASKS) for seeds in truths]
     parts = Parallel(n_jobs=asked.jobs, verbose=5)(
-        delayed(chunk)(checkpoint, seeds, num_tasks, asked.out) for seeds, num_tasks in work
+        delayed(chunk)(checkpoint, question, seeds, num_tasks, asked.out)
+        for question in asked.questions
+        for seeds, num_tasks in work
     )
-    replicates, truth = pd.concat(parts[: len(starts)]), pd.concat(parts[len(starts) :])
+    frame = pd.concat(parts)
+    is_truth = frame.seed >= FIRST_TRUTH_SEED
+    replicates, truth = frame[~is_truth], frame[is_truth]
     (Path(__file__).parent / "coverage.md").write_text(
         "# Do the intervals cover?\n\n"
         f"Command: `python benchmarks/coverage.py`. {asked.replicates:,} analyses of the default model (seed 0, last "
