@@ -15,9 +15,11 @@ import pandas as pd
 import torch
 from joblib import Parallel, delayed
 
+from valuelens.analyses._credit import credit
 from valuelens.analyses._diagonality import diagonality
 from valuelens.analyses._distance import distance
 from valuelens.analyses._emergence import emergence, measurements
+from valuelens.analyses._neu import neu
 from valuelens.analyses._reparameterisation import reparameterisation
 from valuelens.analyses._request import AnalysisConfig, Place, Unit, finished, request
 from valuelens.analyses._result import Result, merged, save_result
@@ -39,6 +41,8 @@ ANALYSES: Mapping[str, Callable[[Subject], Result]] = {
     "distance": distance,
     "reparameterisation": reparameterisation,
     "diagonality": diagonality,
+    "neu": neu,
+    "credit": credit,
 }
 """Questions on one checkpoint, by the name that `--only` takes; a new one is one more line."""
 

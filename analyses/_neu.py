@@ -1,0 +1,199 @@
+"""How large is the expected update (NEU), and is theta* where it is least? Theory A6, and A4 for endless contexts.
+
+Shape legend: `batch` tasks, `state` S.
+"""
+
+import math
+from collections.abc import Mapping
+from functools import partial
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from valuelens.analyses._landscape import (
+    Chain,
+    Landscape,
+    Point,
+    chain_of,
+    landscape,
+    own_point,
+    population_landscape,
+    star_point,
+    star_scales,
+)
+from valuelens.analyses._neu_slices import depth_arrays, plane_arrays, segment_arrays
+from valuelens.analyses._result import Array, Control, Definition, Finding, Result
+from valuelens.analyses._subject import Subject, weights_of
+from valuelens.models.icrl import SoftmaxTD, has_state_form
+from valuelens.probe import (
+    UpdateNorm,
+    inner_product_interval,
+    mean_interval,
+    mstde_minimum,
+    task_gradients,
+    update_norm,
+)
+
+CHECKPOINT, STAR, FITTED_STAR = "the checkpoint", "theta* with alpha = 1", "theta* with the fitted alpha"
+ENDLESS = "endless contexts"
+_CONSTANT = "the constant predictor"
+_FEW = "too few tasks, or no spread between them"
+_EXACT = "an exact gradient on these tasks; neu_parameter has an interval"
+
+
+def neu(subject: Subject) -> Result:
+    """NEU in its `task` and `parameter` forms, MSTDE, gradient norms, and the landscape around theta*.
+
+    Measured at the checkpoint, at theta* of the same depth with the fitted sharpness, and where the state form is
+    exact also in the limit of endless contexts. NEU and MSTDE need values at all states only, so every value learner
+    has them; theta* and the landscape belong to softmax TD. Control: the constant predictor, which sees no state.
+
+    Args:
+        subject: Model and tasks.
+    """
+    chain, own, finite = chain_of(subject), own_point(subject), landscape(subject)
+    grounds = {f"contexts of {subject.context.num_transitions} transitions": finite}
+    if has_state_form(subject.model):
+        grounds[ENDLESS] = population_landscape(subject)
+    points: dict[str, Point] = {CHECKPOINT: own}
+    if isinstance(subject.model, SoftmaxTD):
+        weights = weights_of(subject)
+        points |= {STAR: star_point(subject, weights, 1.0), FITTED_STAR: star_point(subject, weights)}
+    findings = _task_form(subject, chain, grounds, points)
+    findings += _parameter_form(subject, chain, finite, points)
+    findings += _squared_error(subject, chain, finite, points)
+    findings += _gradients(subject, chain, grounds, points)
+    if not isinstance(subject.model, SoftmaxTD):
+        why = "the landscape lies between a checkpoint and theta*, which is a softmax TD construction"
+        skipped = ({"what": "NEU landscape", "why": why},)
+        return Result(kind="in-context-rl", findings=tuple(findings), skipped=skipped)
+    arrays: dict[str, Array] = {
+        **segment_arrays(subject, chain, tuple(grounds.values()), points[FITTED_STAR]),
+        **plane_arrays(subject, chain, finite, points[FITTED_STAR]),
+        **depth_arrays(subject, chain, *(float(x.mean()) for x in star_scales(subject, weights))),
+    }
+    return Result(kind="in-context-rl", findings=tuple(findings), arrays=arrays)
+
+
+def _task_form(
+    subject: Subject, chain: Chain, grounds: Mapping[str, Landscape], points: Mapping[str, Point]
+) -> list[Finding]:
+    endless = ((chain.mu * chain.r).sum(-1) / (1 - chain.gamma))[:, None].expand_as(chain.r)
+    return [
+        _task_mean(
+            subject,
+            "neu_task",
+            {"at": at, "contexts": where},
+            chain.neu(ground.values(point)),
+            Control(
+                name=_CONSTANT,
+                estimate=float(chain.neu(endless if where == ENDLESS else _constant(subject)).mean()),
+            ),
+        )
+        for where, ground in grounds.items()
+        for at, point in points.items()
+    ]
+
+
+def _parameter_form(
+    subject: Subject, chain: Chain, ground: Landscape, points: Mapping[str, Point]
+) -> list[Finding]:
+    chosen = [at for at in (CHECKPOINT, FITTED_STAR) if at in points]
+    return [_parameter_norm(subject, at, _updates(chain, ground, points[at])) for at in chosen]
+
+
+def _updates(chain: Chain, ground: Landscape, point: Point) -> UpdateNorm:
+    residual = chain.residual(ground.values(point))
+    return update_norm(task_gradients(ground.values_of, point, ground.inputs, residual))
+
+
+def _parameter_norm(subject: Subject, at: str, norm: UpdateNorm) -> Finding:
+    interval = inner_product_interval(norm.products, seed=subject.seed)
+    return Finding(
+        name="neu_parameter",
+        estimate=float(norm.unbiased),
+        unit="squared update of the weights",
+        n=subject.num_tasks,
+        definition="choice",
+        index={"at": at},
+        interval=interval,
+        control=Control(name="the plug-in norm, which is biased upwards,", estimate=float(norm.plug_in)),
+        reasons={} if interval else {"interval": _FEW},
+    )
+
+
+def _squared_error(
+    subject: Subject, chain: Chain, ground: Landscape, points: Mapping[str, Point]
+) -> list[Finding]:
+    least = mstde_minimum(chain.P, chain.r, chain.mu, chain.gamma).minimum
+    at_truth = chain.mstde(subject.mrp.value)
+    blind = Control(name=_CONSTANT, estimate=float(chain.mstde(_constant(subject)).mean()))
+    named = partial(_task_mean, subject, "mstde")
+    return [
+        named({"at": "the true value"}, at_truth, Control(name="its minimum", estimate=float(least.mean()))),
+        named({"at": "its minimum"}, least, Control(name="the true value", estimate=float(at_truth.mean()))),
+        *(
+            named({"at": at}, chain.mstde(ground.values(point)), blind)
+            for at, point in points.items()
+        ),
+    ]
+
+
+def _gradients(
+    subject: Subject, chain: Chain, grounds: Mapping[str, Landscape], points: Mapping[str, Point]
+) -> list[Finding]:
+    halved = {name: x / 2 for name, x in points[CHECKPOINT].items()}
+    findings = []
+    for where, ground in grounds.items():
+        control = Control(
+            name="the checkpoint with all weights halved", estimate=_gradient_norm(chain, ground, halved)
+        )
+        for at, point in points.items():
+            norm = _gradient_norm(chain, ground, point)
+            reasons = {"interval": _EXACT} | (
+                {} if math.isfinite(norm) else {"estimate": "not defined: the values overflow"}
+            )
+            if control.estimate is None:
+                reasons["control"] = "its values overflow"
+            findings.append(
+                Finding(
+                    name="neu_gradient_norm",
+                    estimate=norm,
+                    unit="NEU by weight",
+                    n=subject.num_tasks,
+                    definition="choice",
+                    index={"at": at, "contexts": where},
+                    control=control,
+                    reasons=reasons,
+                )
+            )
+    return findings
+
+
+def _gradient_norm(chain: Chain, ground: Landscape, point: Point) -> float:
+    leaves = {name: x.clone().requires_grad_() for name, x in point.items()}
+    gradients = torch.autograd.grad(chain.neu(ground.values(leaves)).mean(), list(leaves.values()))
+    return float(torch.stack([each.square().sum() for each in gradients]).sum().sqrt())
+
+
+def _constant(subject: Subject) -> Float[Tensor, "batch state"]:
+    return subject.constant[:, None].expand_as(subject.mrp.r)
+
+
+def _task_mean(
+    subject: Subject, name: str, index: Mapping[str, int | str], sample: Tensor, control: Control
+) -> Finding:
+    interval = mean_interval(sample, seed=subject.seed)
+    definition: Definition = "choice" if name == "neu_task" else "derived"
+    return Finding(
+        name=name,
+        estimate=float(sample.mean()),
+        unit="squared reward",
+        n=len(sample),
+        definition=definition,
+        index=index,
+        interval=interval,
+        control=control,
+        reasons={} if interval else {"interval": _FEW},
+    )
