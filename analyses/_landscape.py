@@ -72,9 +72,13 @@ class Landscape:
     values_of: Callable[[Point, Inputs], Float[Tensor, "batch state"]]
     inputs: Inputs
 
-    def values(self, point: Point, num_tasks: int | None = None) -> Float[Tensor, "batch state"]:
-        """Values at a point, of the first `num_tasks` tasks if given."""
-        return self.values_of(point, tuple(each[:num_tasks] for each in self.inputs))
+    def values(self, point: Point) -> Float[Tensor, "batch state"]:
+        """Values at a point."""
+        return self.values_of(point, self.inputs)
+
+    def first(self, num_tasks: int) -> "Landscape":
+        """The landscape over the first tasks."""
+        return Landscape(values_of=self.values_of, inputs=tuple(each[:num_tasks] for each in self.inputs))
 
 
 def landscape(subject: Subject) -> Landscape:

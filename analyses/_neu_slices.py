@@ -34,10 +34,9 @@ LENGTHS = (30, 100, 300, 1000)
 DEPTH = 60
 _SAME = 1e-18
 """Squared distance, relative to that of theta*, below which the checkpoint is theta*."""
-_SEGMENT_STEPS, _PLANE_STEPS = 21, 17
-_TASKS = 64
-"""Of the planes and curves: the first ones."""
-_FEW_TASKS = 16
+_SEGMENT_STEPS, _PLANE_STEPS, _TASKS = 21, 17, 64
+"""Tasks of the planes and curves: the first ones."""
+_COARSE_STEPS, _FEW_TASKS = 9, 16
 """Of the planes where only the hooked model is exact, which is ten times slower."""
 
 
@@ -72,13 +71,14 @@ def plane_arrays(subject: Subject, chain: Chain, ground: Landscape, star: Point)
         ground: Over the subject's contexts.
         star: The gauge-fixed theta*.
     """
-    num_tasks = _TASKS if has_state_form(subject.model) else _FEW_TASKS
-    along = torch.linspace(-0.5, 1.5, _PLANE_STEPS, dtype=torch.float64)
-    across = torch.linspace(-1, 1, _PLANE_STEPS, dtype=torch.float64)
+    fast = has_state_form(subject.model)
+    steps, ground = _PLANE_STEPS if fast else _COARSE_STEPS, ground.first(_TASKS if fast else _FEW_TASKS)
+    along = torch.linspace(-0.5, 1.5, steps, dtype=torch.float64)
+    across = torch.linspace(-1, 1, steps, dtype=torch.float64)
     way, aside = _directions(subject, star)
 
     def over(grid: list[list[Point]]) -> Array:
-        rows = [[_measures(chain, ground.values(point, num_tasks)) for point in row] for row in grid]
+        rows = [[_measures(chain, ground.values(point)) for point in row] for row in grid]
         return Array(axes="along across quantity", values=torch.stack([torch.stack(row) for row in rows]))
 
     grid = [[moved(star, (float(a), way), (float(b), aside)) for b in across] for a in along]

@@ -12,6 +12,8 @@ TITLES = {
     "weights": "Weights and theta*",
     "rule": "TD rule fitted",
     "kernel": "Kernel diagonality",
+    "neu": "Expected update (NEU)",
+    "credit": "Credit through depth",
     "training": "Training",
     "other": "Other findings",
 }
@@ -26,6 +28,11 @@ INTRODUCTIONS = {
     "the tasks and scored on the other.",
     "kernel": "How much does a state attend to itself, and does the update contract? The control is a kernel that "
     "attends evenly.",
+    "neu": "Would TD still change anything? NEU is the squared norm of the update that TD would make on average to the "
+    "model's values (task form) or to its weights (parameter form); theta* is claimed to have none in the limit of "
+    "endless contexts and then of many layers. The control is the constant predictor.",
+    "credit": "How does the value that a state holds before a layer act on the read-out? Measured by gradients, and "
+    "compared with the recursion that softmax TD implies: the update's matrix, transposed, layer by layer.",
     "training": "From which optimiser step on does each property last? The criteria are ours, fixed beforehand.",
     "other": "Findings without a section of their own.",
 }
@@ -115,6 +122,35 @@ _NOTES: dict[str, tuple[tuple[_Applies, str], ...]] = {
             _named("reparameterisation_r2"),
             "R2 counts from predicting no update, so it is negative where a rule is "
             "worse than that; the control uses the rewards of another context and may be far below zero.",
+        ),
+    ),
+    "neu": (
+        (
+            _named("neu_task"),
+            "The task form squares the update inside the average over contexts, so noise of single contexts counts: "
+            "over finite contexts theta* has a floor and need not be the minimum. Both forms are our definition.",
+        ),
+        (
+            _named("neu_parameter"),
+            "The parameter form depends on how weights are parameterised; compare it within one form only. For softmax "
+            "TD the weights are the merged matrices A and V.",
+        ),
+        (
+            _named("mstde"),
+            "The mean squared TD error is no measure of correct values: the true value is not its minimum.",
+        ),
+        (_cart_pole, "Curves against depth use contexts drawn from the chain of cells, which the cart-pole is not."),
+    ),
+    "credit": (
+        (
+            _td_by_construction,
+            "With restricted weights the recursion holds for the model's own update weights by construction; the "
+            "measurement is the gap to the fitted ones, where all three have the same size.",
+        ),
+        (
+            _stored_values,
+            "Full and factored weights may store values in other rows or let attention read them; credit then takes "
+            "ways that the recursion does not know, and the gap counts them.",
         ),
     ),
     "kernel": (

@@ -47,6 +47,10 @@ def _radius(x: float) -> str:
     return ", and below 1 they vanish" if x < 1 else ", and from 1 on they need not vanish"
 
 
+def _adjoint(x: float) -> str:
+    return ", which is rounding" if x < 1e-9 else ""
+
+
 _VALUES = {
     "value_lens": Phrase(
         noun="the value lens",
@@ -199,6 +203,40 @@ _KERNEL = {
     ),
 }
 
+_NEU = {
+    "neu_task": Phrase(
+        noun="the norm of the expected update at {at}",
+        text="Over {contexts}, the expected update of the values of {at} has a squared norm (NEU, task form) of {x}",
+        beside="that of {name}, which sees no state, is {c}",
+    ),
+    "neu_parameter": Phrase(
+        noun="the norm of the expected update of the weights at {at}",
+        text="The expected update of the weights at {at} has a squared norm (NEU, parameter form) of {x}, by the inner "
+        "product of two independent halves of the tasks, so that chance may make it negative",
+        beside="{name}, which is biased upwards, is {c}",
+    ),
+    "mstde": Phrase(
+        noun="the mean squared TD error of {at}",
+        text="The mean squared TD error (MSTDE) of {at} is {x}",
+        beside="that of {name} is {c}",
+    ),
+    "neu_gradient_norm": Phrase(
+        noun="the slope of NEU at {at}",
+        text="Over {contexts}, the gradient of NEU by the weights at {at} has norm {x}",
+        beside="at {name} it is {c}",
+    ),
+}
+
+_CREDIT = {
+    "credit_adjoint_gap": Phrase(
+        noun="{whose} credit, passed back with the {weights} update weights,",
+        text="{inside}the credit of each state, passed back with the {weights} update weights, misses the measured one "
+        "by {x} of its norm",
+        beside="{name} misses it by {c}",
+        comment=_adjoint,
+    ),
+}
+
 _TRAINING = {
     "emergence_step": Phrase(
         noun='the step from which "{property}" lasts',
@@ -208,7 +246,7 @@ _TRAINING = {
     ),
 }
 
-PHRASES = _VALUES | _WEIGHTS | _RULE | _KERNEL | _TRAINING
+PHRASES = _VALUES | _WEIGHTS | _RULE | _KERNEL | _NEU | _CREDIT | _TRAINING
 """By name of the finding."""
 
 SECTIONS: dict[str, tuple[str, ...]] = {
@@ -216,6 +254,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "weights": tuple(_WEIGHTS),
     "rule": tuple(_RULE),
     "kernel": tuple(_KERNEL),
+    "neu": tuple(_NEU),
+    "credit": tuple(_CREDIT),
     "training": tuple(_TRAINING),
 }
 """Names of findings by section of the report."""

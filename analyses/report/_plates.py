@@ -7,8 +7,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from valuelens.analyses._result import Result
+from valuelens.analyses.report._credit_figures import costate_figure, gap_figure
 from valuelens.analyses.report._kernel_figures import example_kernel_figure, population_diagonal_figure
 from valuelens.analyses.report._matrix_figures import Pair, matrix_figure, matrix_pairs
+from valuelens.analyses.report._neu_figures import depth_figure, plane_figure, segment_figure
 from valuelens.analyses.report._style import blank, few_layers
 from valuelens.analyses.report._training_figures import seed_marks, training_panels
 from valuelens.analyses.report._value_figures import (
@@ -110,6 +112,47 @@ def _kernel(result: Result) -> Figure:
     return figure
 
 
+def _segment(result: Result) -> Figure:
+    figure = blank(9.6, 3.4)
+    for ax, quantity in zip(figure.subplots(1, 2), ("NEU", "MSTDE"), strict=True):
+        segment_figure(ax, result, quantity)
+    return figure
+
+
+def _planes(result: Result) -> Figure:
+    planes = [plane for plane in ("checkpoint", "discount") if f"neu_plane_{plane}" in result.arrays]
+    figure = blank(9.6, 3.4 * len(planes) + 0.3)
+    axes = figure.subplots(len(planes), 2, squeeze=False)
+    for row, plane in zip(axes, planes, strict=True):
+        for ax, quantity in zip(row, ("NEU", "MSTDE"), strict=True):
+            plane_figure(ax, result, plane, quantity)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    return figure
+
+
+def _depth(result: Result) -> Figure:
+    figure = blank(8.0, 3.8)
+    depth_figure(figure.subplots(), result)
+    return figure
+
+
+def _costates(result: Result) -> Figure:
+    figure = blank(9.6, 3.6)
+    axes = figure.subplots(1, 2, sharey=True)
+    for ax, name, title in zip(
+        axes, ("example_costates", "example_costates_fitted"), ("measured", "recursion, fitted weights"), strict=True
+    ):
+        costate_figure(ax, result, name).set_title(title)
+    axes[1].set_ylabel("")
+    return figure
+
+
+def _gaps(result: Result) -> Figure:
+    figure = blank(6.6, 4.2)
+    gap_figure(figure.subplots(), result)
+    return figure
+
+
 def _training(result: Result) -> Figure:
     panels = training_panels(result)
     rows = (len(panels) + 1) // 2
@@ -186,6 +229,49 @@ PLATES = {
         "to 1, and the diagonal is what a state gives to itself. Hatched columns are states that the context never "
         "leaves, which nothing can attend to.",
         says=("kernel_diagonal_mean",),
+    ),
+    "neu_depth": Plate(
+        section="neu",
+        needs=("neu_depth", "neu_depth_lengths"),
+        draw=_depth,
+        caption="The order of limits: NEU of theta* with the fitted step size and sharpness against depth, over contexts "
+        "of growing length and in the limit of endless ones. Over finite contexts more layers end at a floor; only "
+        "without the floor do they go on. Values below 1e-16 are drawn there.",
+        says=("neu_task",),
+    ),
+    "neu_segment": Plate(
+        section="neu",
+        needs=("neu_segment", "neu_segment_share"),
+        draw=_segment,
+        caption="NEU and mean squared TD error (MSTDE) on the straight way from theta*, with the checkpoint's own step "
+        "size and sharpness, to the checkpoint. The true value is not the minimum of MSTDE.",
+        says=("neu_task", "mstde"),
+    ),
+    "neu_planes": Plate(
+        section="neu",
+        needs=("neu_plane_checkpoint", "neu_plane_checkpoint_axes"),
+        draw=_planes,
+        caption="NEU and MSTDE over planes through theta*, on the first tasks: above, the way to the checkpoint and a "
+        "random direction at right angles to it; below, step size and effective discount. Darker is larger, "
+        "logarithmically, up to 100 times the least; the cross marks the least value of the grid.",
+        says=("neu_task", "neu_gradient_norm"),
+    ),
+    "credit_gap": Plate(
+        section="credit",
+        needs=("credit_adjoint_gap",),
+        draw=_gaps,
+        caption="How far the recursion misses the measured credit, layer by layer, as a share of its norm. Lower is "
+        "closer; gaps below 1e-16 are drawn there, bars are 95 % intervals over tasks.",
+        says=("credit_adjoint_gap",),
+    ),
+    "costates": Plate(
+        section="credit",
+        needs=("example_costates", "example_costates_fitted"),
+        draw=_costates,
+        caption="Credit of each state of the example context for the value at the query: what one more unit of its value "
+        "before a layer adds to the read-out, in units of the largest there. Left as measured by gradients, right the recursion with the fitted "
+        "weights, started at the query and run back through all layers.",
+        says=("credit_adjoint_gap",),
     ),
     "training": Plate(
         section="training",
