@@ -34,7 +34,7 @@ LENGTHS = (30, 100, 300, 1000)
 DEPTH = 60
 _SAME = 1e-18
 """Squared distance, relative to that of theta*, below which the checkpoint is theta*."""
-_SEGMENT_STEPS, _PLANE_STEPS, _TASKS = 21, 17, 64
+_SEGMENT_STEPS, _PLANE_STEPS, _TASKS = 21, 13, 64
 """Tasks of the planes and curves: the first ones."""
 _COARSE_STEPS, _FEW_TASKS = 9, 16
 """Of the planes where only the hooked model is exact, which is ten times slower."""

@@ -63,16 +63,21 @@ class Tasks:
 
     def neu(self, weights: Weights, n: int = 0) -> float:
         """Mean over tasks after the last layer; infinite where the values overflow."""
-        last = self.curve(weights, n)[-1]
+        last = self._mean(self._values(weights, n)[-1])
         return last if np.isfinite(last) else np.inf
 
     def curve(self, weights: Weights, n: int = 0) -> list[float]:
         """Mean over tasks at every depth."""
-        values = icrl.state_form_iterates(
+        return [self._mean(values) for values in self._values(weights, n)]
+
+    def _values(self, weights: Weights, n: int) -> Tensor:
+        return icrl.state_form_iterates(
             weights.A, weights.w, self.contexts[n], gamma=self.mrp.gamma, num_layers=weights.num_layers
         )
+
+    def _mean(self, values: Tensor) -> float:
         mrp = self.mrp
-        return [float(probe.neu(v, mrp.P, mrp.r, self.mu, mrp.gamma).mean()) for v in values]
+        return float(probe.neu(values, mrp.P, mrp.r, self.mu, mrp.gamma).mean())
 
     def kernel(self, weights: Weights) -> probe.StateKernel:
         """The first layer's map for endless contexts."""
@@ -99,11 +104,13 @@ def directions(tasks: Tasks, like: Weights, kind: str) -> Iterator[tuple[Tensor,
         yield A / norm, w / norm
 
 
-def random_weights(tasks: Tasks, like: Weights) -> Iterator[Weights]:
-    """w ~ N(0, I), entries of A normal with the Frobenius norm of theta*'s A in expectation."""
+def random_weights(tasks: Tasks, like: Weights, *, signs: str) -> Iterator[Weights]:
+    """w ~ N(0, I), or with signs ++- and sizes U(0, 1); A normal with the Frobenius norm of theta*'s in expectation."""
     scale = float(like.A.norm()) / like.A.shape[-1]
     for _ in range(RANDOM):
         A, w = (torch.randn(x.shape, generator=tasks.generator, dtype=x.dtype) for x in (like.A, like.w))
+        if signs == "++-":
+            w = probe.TD_WEIGHTS * torch.rand(w.shape, generator=tasks.generator, dtype=w.dtype)
         yield replace(like, A=scale * A, w=w)
 
 
@@ -197,7 +204,10 @@ def population(alpha: float) -> tuple[str, str]:
     def tried(make: partial[Iterator[Weights]]) -> Tensor:
         return torch.tensor([[tasks.neu(w) for w in make(tasks, at)] for tasks in everything])
 
-    rows = [_against("random weights", "-", tried(partial(random_weights)), own)]
+    rows = [
+        _against(f"random, {signs} signs", "-", tried(partial(random_weights, signs=signs)), own)
+        for signs in ("any", "++-")
+    ]
     for kind in ("A and w", "A", "alpha"):
         for radius in RADII:
             found = tried(partial(_perturbed, radius=radius, kind=kind))
@@ -208,6 +218,11 @@ def population(alpha: float) -> tuple[str, str]:
         f"{', '.join(number(float(x)) for x in own)}; smallest margin of Assumption 5.1 over all tasks {margin:.3f}."
     )
     return text, markdown(rows)
+
+
+def say(part: str) -> None:
+    """Where the benchmark is."""
+    print(f"{time.process_time():6.0f} s  {part}", flush=True)
 
 
 def _perturbed(tasks: Tasks, at: Weights, *, radius: float, kind: str) -> Iterator[Weights]:
@@ -299,8 +314,10 @@ def finite() -> tuple[str, str]:
         own = torch.tensor([tasks.neu(at, n) for tasks in everything])[:, None]
         floors.append(float(own.mean()))
         row: dict[str, object] = {"n": n} | {f"theta*, L = {k}": number(curve[k]) for k in (1, 3, 10, DEPTH)}
-        found = torch.tensor([[tasks.neu(w, n) for w in random_weights(tasks, at)] for tasks in everything])
-        row["random below"] = share(found < own)
+        found = torch.tensor(
+            [[tasks.neu(w, n) for w in random_weights(tasks, at, signs="++-")] for tasks in everything]
+        )
+        row["random ++- below"] = share(found < own)
         for radius in RADII:
             found = torch.tensor(
                 [
@@ -315,20 +332,25 @@ def finite() -> tuple[str, str]:
 
 
 def finite_trained(found: list[tuple[str, int, Weights]]) -> str:
-    """Sphere features: how often trained checkpoints beat theta*, at two sharpnesses, over contexts of n."""
+    """Sphere features: how often trained checkpoints beat theta*, at some sharpnesses and depths, over contexts of n."""
     everything = [Tasks(task_of("sphere", 0.5), seed) for seed in SEEDS]
-    stars = {c: replace(star("sphere", 4, 1.0), A=c * torch.eye(4).double()[None]) for c in (5.0, 1000.0)}
+    stars = {
+        f"c = {c:g}, L = {depth}": replace(
+            star("sphere", 4, 1.0), A=c * torch.eye(4).double()[None], num_layers=depth
+        )
+        for c, depth in ((5.0, 10), (5.0, DEPTH), (1000.0, DEPTH))
+    }
     last = [w for name, step, w in found if step == max(s for n, s, _ in found if n == name)]
     rows = []
     for n in (*LENGTHS, 0):
         own = {c: torch.tensor([tasks.neu(w, n) for tasks in everything]) for c, w in stars.items()}
         row: dict[str, object] = {"n": n or "endless"}
-        row |= {f"theta*, c = {c:g}, L = {DEPTH}": number(float(x.mean())) for c, x in own.items()}
+        row |= {f"theta*, {c}": number(float(x.mean())) for c, x in own.items()}
         for name, chosen in (("every checkpoint", [w for *_, w in found]), ("last checkpoints", last)):
             values = torch.tensor([[tasks.neu(w, n) for w in chosen] for tasks in everything])
             row[f"{name}: median NEU"] = number(float(values.median()))
             for c, x in own.items():
-                row[f"{name} below c = {c:g}"] = share(values < x[:, None])
+                row[f"{name} below {c}"] = share(values < x[:, None])
         rows.append(row)
     return markdown(rows)
 
@@ -348,12 +370,14 @@ def page(runs: Path) -> str:
         markdown(identities()),
         "## Endless contexts, gamma .5, one-hot features",
         f"Perturbations: {DIRECTIONS} directions a seed, uniform on the unit sphere of (A, w), times the radius, in "
-        f"units of the norms of A and of w; random weights: {RANDOM} a seed, w ~ N(0, I), A normal with the norm of "
-        "theta*'s A. Moving A alone or alpha alone leaves v_pi the fixed point, so these should tie as long as the "
+        f"units of the norms of A and of w; random weights: {RANDOM} a seed and kind, w ~ N(0, I) (most diverge) or "
+        "with signs ++- and sizes U(0, 1), A normal with the norm of theta*'s A. Moving A alone or alpha alone leaves v_pi the fixed point, so these should tie as long as the "
         "map still contracts fast enough, and are counted apart. (At radius 1 alpha alone is once 0, once 2 alpha.)",
     ]
+    say("identities")
     for alpha in (0.5, 1.0):
         parts += population(alpha)
+        say(f"population, alpha {alpha}")
     parts += [
         "## Trained checkpoints, endless contexts",
         "Every checkpoint of every restricted `tsm` run (seeds 0-4), untrained ones among them, on tasks like those it "
@@ -368,9 +392,10 @@ def page(runs: Path) -> str:
         f"L = {DEPTH}.",
         *finite(),
         "Sphere features: trained checkpoints at their own depth against theta*. Sharp attention (c = 1000) is what "
-        "endless contexts want; it does not generalise to states that a short context missed.",
+        "endless contexts want; it does not generalise to states that a short context missed. Last checkpoints: tied, 10 layers, and untied, 3.",
         finite_trained(found),
     ]
+    say("all")
     return "\n\n".join(parts) + "\n"
 
 

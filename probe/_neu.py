@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 from einops import einsum
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.func import grad, vmap
 
@@ -114,7 +114,7 @@ def mstde_minimum(P: Matrices, r: Values, mu: Values, gamma: float) -> MSTDEMini
 def task_gradients(
     values_of: Callable[[Theta, tuple[Tensor, ...]], Float[Tensor, "one state"]],
     theta: Theta,
-    inputs: tuple[Float[Tensor, "task *shape"], ...],
+    inputs: tuple[Shaped[Tensor, "task ..."], ...],
     weights: Float[Tensor, "task state"],
 ) -> Float[Tensor, "task parameter"]:
     """For each task sum_s weight(s) grad_theta v_theta(s), all entries of theta in one row.

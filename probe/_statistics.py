@@ -119,8 +119,7 @@ def _mean_of_product(
         return (drawn[..., None] == np.arange(size)).mean(-2)
 
     rows, columns = shares(left, table.shape[0]), shares(right, table.shape[1])
-    mean: NDArray[np.float64] = np.round(((rows @ table) * columns).sum(-1), _DIGITS)
-    return mean
+    return np.asarray(np.round(((rows @ table) * columns).sum(-1), _DIGITS))
 
 
 def _ratio(x: NDArray[np.float64], y: NDArray[np.float64], axis: int) -> NDArray[np.float64] | np.float64:

@@ -72,7 +72,7 @@ def plane_figure(ax: Axes, result: Result, plane: str, quantity: str) -> Axes:
     bar = ax.figure.colorbar(mesh, ax=ax, pad=0.02)
     bar.outline.set_visible(False)
     bar.set_ticks(_levels(norm)[::2])
-    bar.set_ticklabels([readable(x, 2) for x in _levels(norm)[::2]])
+    bar.set_ticklabels([readable(x) for x in _levels(norm)[::2]])
     bar.minorticks_off()
     ax.set(title=quantity, xlabel=_PLANES[plane][0], ylabel=_PLANES[plane][1])
     return ax
