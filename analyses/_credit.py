@@ -25,9 +25,7 @@ Matrices = Float[Tensor, "layer batch state state"]
 
 _FEW = "too few tasks, or no spread between them"
 _EMPTY = "unidentified: memories are empty at the input, so w_T and w_C of the first untied layer were never trained"
-_MIXED = (
-    "a free model with two heads may mix its slots (theory A8): neither w nor the costate of a value is identified"
-)
+_MIXED = "a free model with two heads may mix its slots (theory A8): neither w nor the costate of a value is identified"
 _SHOWN = 0
 """The task whose costates are drawn: the first, whatever they look like."""
 
@@ -61,7 +59,9 @@ def credit(subject: Subject) -> Result:
         ]
     arrays = {
         "example_costates": Array(axes="layer+1 state", values=costates[:, _SHOWN]),
-        "example_costates_fitted": Array(axes="layer+1 state", values=_backwards(costates, steps[1])[:, _SHOWN]),
+        "example_costates_fitted": Array(
+            axes="layer+1 state", values=_backwards(costates, steps[1])[:, _SHOWN]
+        ),
     }
     return Result(kind="in-context-rl", findings=tuple(findings), arrays=arrays)
 

@@ -95,9 +95,7 @@ def landscape(subject: Subject) -> Landscape:
         support, run = model.support(), model.run
 
         def from_matrices(point: Point, inputs: Inputs) -> Tensor:
-            full = {
-                name: (x * support[name]).expand(model.num_layers, -1, -1) for name, x in point.items()
-            }
+            full = {name: (x * support[name]).expand(model.num_layers, -1, -1) for name, x in point.items()}
             return run(inputs[0], full, num_queries)[:, 1:]
 
         return Landscape(values_of=from_matrices, inputs=(prompt,))
@@ -143,7 +141,9 @@ def star_point(subject: Subject, weights: ThetaStarDistance, alpha: float | None
     scale, d = 1.0 if free else weights.target_scale, subject.context.features.shape[-1]
     row = steps[:, None] * steps.new_tensor([1.0, 1 / scale, -1.0])
     star = {name: torch.zeros_like(x) for name, x in own.items()}
-    star["A"][:, :d] = _in_gauge(c, own["A"][:, :d], None if free else softmax_gauge(subject.context.features))
+    star["A"][:, :d] = _in_gauge(
+        c, own["A"][:, :d], None if free else softmax_gauge(subject.context.features)
+    )
     star["V"][:, -1, -3:] = row
     if "V_target" in star:
         star["V_target"][:, -2, -3:] = scale * row

@@ -135,12 +135,17 @@ def _squared_error(
     blind = Control(name=_CONSTANT, estimate=float(chain.mstde(_constant(subject)).mean()))
     named = partial(_task_mean, subject, "mstde")
     return [
-        named({"at": "the true value"}, at_truth, Control(name="the least possible", estimate=float(least.mean()))),
-        named({"at": "the least possible"}, least, Control(name="the true value", estimate=float(at_truth.mean()))),
-        *(
-            named({"at": at}, chain.mstde(ground.values(point)), blind)
-            for at, point in points.items()
+        named(
+            {"at": "the true value"},
+            at_truth,
+            Control(name="the least possible", estimate=float(least.mean())),
         ),
+        named(
+            {"at": "the least possible"},
+            least,
+            Control(name="the true value", estimate=float(at_truth.mean())),
+        ),
+        *(named({"at": at}, chain.mstde(ground.values(point)), blind) for at, point in points.items()),
     ]
 
 

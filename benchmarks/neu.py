@@ -8,124 +8,37 @@
 import argparse
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
+from neu_tasks import (
+    DEPTH,
+    DIRECTIONS,
+    LENGTHS,
+    NUM_TASKS,
+    RANDOM,
+    SHARP,
+    Tasks,
+    Weights,
+    directions,
+    random_weights,
+    star,
+    task_of,
+    trained,
+)
 from torch import Tensor
 
 from valuelens import probe
 from valuelens.analyses import credit, subject
 from valuelens.models import icrl
 
-SEEDS, NUM_TASKS, DEPTH = range(5), 64, 60
-RADII, DIRECTIONS, RANDOM = (0.01, 0.03, 0.1, 0.3, 1.0), 100, 200
-LENGTHS = (30, 100, 300, 1000, 3000)
-SHARP = {"one-hot": 12.0, "sphere": 1000.0}
-"""c of theta*, large enough for Assumption 5.1 at gamma .5 (the page counts where it fails)."""
+SEEDS, RADII = range(5), (0.01, 0.03, 0.1, 0.3, 1.0)
 ZERO = 1e-12
 """What counts as zero: a smaller difference is a tie."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Weights:
-    """A (feature block) and w of a restricted model: one layer for all, or one each."""
-
-    A: Tensor
-    w: Tensor
-    num_layers: int = DEPTH
-
-    def moved(self, radius: float, direction: tuple[Tensor, Tensor]) -> "Weights":
-        """Moved by `radius` in units of the norms of A and of w."""
-        A, w = direction
-        return replace(self, A=self.A + radius * self.A.norm() * A, w=self.w + radius * self.w.norm() * w)
-
-
-def star(features: str, feature_dim: int, alpha: float) -> Weights:
-    """theta* at the sharpness of its features."""
-    eye = torch.eye(feature_dim, dtype=torch.float64)
-    return Weights(A=SHARP[features] * eye[None], w=alpha * probe.TD_WEIGHTS[None])
-
-
-class Tasks:
-    """The tasks of one seed, with endless contexts (n = 0) and the beginnings of one long trajectory each."""
-
-    def __init__(self, task: icrl.TaskConfig, seed: int) -> None:
-        self.generator = torch.Generator().manual_seed(seed)
-        sampler = icrl.task_sampler(task, self.generator)
-        mrp, states = sampler.sample(NUM_TASKS, max(LENGTHS), self.generator, torch.float64)
-        self.mrp, self.mu, self.states = mrp, mrp.stationary, states
-        starts = {n: icrl.context_statistics(mrp, states[:, : n + 1]) for n in LENGTHS}
-        self.contexts = starts | {0: icrl.population_statistics(mrp)}
-
-    def neu(self, weights: Weights, n: int = 0) -> float:
-        """Mean over tasks after the last layer; infinite where the values overflow."""
-        last = self._mean(self._values(weights, n)[-1])
-        return last if np.isfinite(last) else np.inf
-
-    def curve(self, weights: Weights, n: int = 0) -> list[float]:
-        """Mean over tasks at every depth."""
-        return [self._mean(values) for values in self._values(weights, n)]
-
-    def _values(self, weights: Weights, n: int) -> Tensor:
-        return icrl.state_form_iterates(
-            weights.A, weights.w, self.contexts[n], gamma=self.mrp.gamma, num_layers=weights.num_layers
-        )
-
-    def _mean(self, values: Tensor) -> float:
-        mrp = self.mrp
-        return float(probe.neu(values, mrp.P, mrp.r, self.mu, mrp.gamma).mean())
-
-    def kernel(self, weights: Weights) -> probe.StateKernel:
-        """The first layer's map for endless contexts."""
-        x = self.mrp.features
-        scores = probe.bilinear_scores(x, x, weights.A[0])
-        return probe.population_state_kernel(scores, self.mrp.P, self.mrp.r, self.mu)
-
-
-def task_of(features: str, gamma: float) -> icrl.TaskConfig:
-    """The default task with other features or another discount."""
-    return icrl.run_config({"task": {"features": features, "gamma": gamma}}, where="benchmark").task
-
-
-def directions(tasks: Tasks, like: Weights, kind: str) -> Iterator[tuple[Tensor, Tensor]]:
-    """Uniform on the unit sphere of (A, w), or of A alone; both ways along alpha alone."""
-    if kind == "alpha":
-        for sign in (1, -1):
-            yield torch.zeros_like(like.A), sign * like.w / like.w.norm()
-        return
-    for _ in range(DIRECTIONS):
-        A, w = (torch.randn(x.shape, generator=tasks.generator, dtype=x.dtype) for x in (like.A, like.w))
-        w = w * 0 if kind == "A" else w
-        norm = (A.square().sum() + w.square().sum()).sqrt()
-        yield A / norm, w / norm
-
-
-def random_weights(tasks: Tasks, like: Weights, *, signs: str) -> Iterator[Weights]:
-    """w ~ N(0, I), or with signs ++- and sizes U(0, 1); A normal with the Frobenius norm of theta*'s in expectation."""
-    scale = float(like.A.norm()) / like.A.shape[-1]
-    for _ in range(RANDOM):
-        A, w = (torch.randn(x.shape, generator=tasks.generator, dtype=x.dtype) for x in (like.A, like.w))
-        if signs == "++-":
-            w = probe.TD_WEIGHTS * torch.rand(w.shape, generator=tasks.generator, dtype=w.dtype)
-        yield replace(like, A=scale * A, w=w)
-
-
-def trained(runs: Path) -> list[tuple[str, int, Weights]]:
-    """Every checkpoint of the restricted tsm runs: its run, its step and its weights."""
-    found = []
-    for run in sorted(runs.glob("tsm-restricted-*/seed-*")):
-        for each in icrl.checkpoint_paths(run):
-            model = icrl.load(each.path).double()
-            assert isinstance(model, icrl.SoftmaxTD)
-            weights = Weights(
-                A=model.A_features.detach(), w=model.get_parameter("w").detach(), num_layers=model.num_layers
-            )
-            found.append((f"{run.parent.name}/{run.name}", each.step, weights))
-    return found
 
 
 def markdown(rows: list[dict[str, object]]) -> str:
@@ -175,18 +88,28 @@ def _identities(features: str, seed: int) -> Iterator[tuple[str, float]]:
     population = probe.population_state_kernel(scores, mrp.P, mrp.r, tasks.mu)
     moved = probe.softmax_td_states_step(mrp.value, population, gamma=gamma, w=w) - mrp.value
     yield "A5: v_pi is a fixed point for endless contexts, whatever the kernel", float(moved.abs().max())
-    finite = probe.state_kernel_from_scores(scores, tasks.states[:, :31], mrp.r.gather(1, tasks.states[:, :30]))
+    finite = probe.state_kernel_from_scores(
+        scores, tasks.states[:, :31], mrp.r.gather(1, tasks.states[:, :30])
+    )
     fixed = probe.fixed_point(finite, gamma=gamma, w=w)
     moved = (probe.softmax_td_states_step(fixed, finite, gamma=gamma, w=w) - fixed) * finite.visited
-    yield "A5: empirical fixed point, visited states of closed contexts", float(moved[finite.closed].abs().max())
-    over = probe.contraction_norm(finite, gamma=gamma, w=w) - probe.contraction_bound(finite, gamma=gamma, w=w)
+    yield (
+        "A5: empirical fixed point, visited states of closed contexts",
+        float(moved[finite.closed].abs().max()),
+    )
+    over = probe.contraction_norm(finite, gamma=gamma, w=w) - probe.contraction_bound(
+        finite, gamma=gamma, w=w
+    )
     yield "A5: infinity norm above its bound", float(over.clamp(min=0).max())
     chain = (mrp.P, mrp.r, tasks.mu, gamma)
     yield "A6: NEU at v_pi", float(probe.neu(mrp.value, *chain).max())
     v, mean = mrp.value, torch.einsum("bst,bt->bs", mrp.P, mrp.value)
     variance = torch.einsum("bst,bt->bs", mrp.P, v.square()) - mean.square()
     truth = gamma**2 * (tasks.mu * variance).sum(-1)
-    yield "A6: MSTDE at v_pi = gamma^2 E Var[v_pi(S') | S]", float((probe.mstde(v, *chain) - truth).abs().max())
+    yield (
+        "A6: MSTDE at v_pi = gamma^2 E Var[v_pi(S') | S]",
+        float((probe.mstde(v, *chain) - truth).abs().max()),
+    )
     least = probe.mstde_minimum(*chain).values.requires_grad_()
     (slope,) = torch.autograd.grad(probe.mstde(least, *chain).sum(), least)
     yield "A6: gradient of MSTDE at its minimiser", float(slope.abs().max())
@@ -197,9 +120,7 @@ def population(alpha: float) -> tuple[str, str]:
     everything = [Tasks(task_of("one-hot", 0.5), seed) for seed in SEEDS]
     at = star("one-hot", everything[0].mrp.features.shape[-1], alpha)
     own = torch.tensor([tasks.neu(at) for tasks in everything])
-    margin = min(
-        float(probe.assumption_margin(tasks.kernel(at).M_hat, 0.5).min()) for tasks in everything
-    )
+    margin = min(float(probe.assumption_margin(tasks.kernel(at).M_hat, 0.5).min()) for tasks in everything)
 
     def tried(make: partial[Iterator[Weights]]) -> Tensor:
         return torch.tensor([[tasks.neu(w) for w in make(tasks, at)] for tasks in everything])
@@ -332,7 +253,7 @@ def finite() -> tuple[str, str]:
 
 
 def finite_trained(found: list[tuple[str, int, Weights]]) -> str:
-    """Sphere features: how often trained checkpoints beat theta*, at some sharpnesses and depths, over contexts of n."""
+    """Sphere features: how often trained checkpoints beat theta* over contexts of n."""
     everything = [Tasks(task_of("sphere", 0.5), seed) for seed in SEEDS]
     stars = {
         f"c = {c:g}, L = {depth}": replace(
@@ -363,16 +284,17 @@ def page(runs: Path) -> str:
         "Command: `python benchmarks/neu.py`, one thread. NEU is the `task` form: mean over tasks (and contexts) of "
         "|| D_mu (r + gamma P v - v) ||^2, the norm inside the average (our definition, theory A6); the source claims "
         "theta* a global minimiser in the limit n -> infinity, then L -> infinity. Boyan chains with 10 states, "
-        f"{NUM_TASKS} tasks a seed, seeds 0-4, float64. \"Endless contexts\" use the population kernel (theory A4). "
+        f'{NUM_TASKS} tasks a seed, seeds 0-4, float64. "Endless contexts" use the population kernel (theory A4). '
         f"A difference of at most {ZERO:g} is a tie.",
         "## Identities on theta*",
         "Largest absolute error over sphere and one-hot features (c = 5, alpha = .8, 6 layers, n = 30), both forms.",
         markdown(identities()),
         "## Endless contexts, gamma .5, one-hot features",
         f"Perturbations: {DIRECTIONS} directions a seed, uniform on the unit sphere of (A, w), times the radius, in "
-        f"units of the norms of A and of w; random weights: {RANDOM} a seed and kind, w ~ N(0, I) (most diverge) or "
-        "with signs ++- and sizes U(0, 1), A normal with the norm of theta*'s A. Moving A alone or alpha alone leaves v_pi the fixed point, so these should tie as long as the "
-        "map still contracts fast enough, and are counted apart. (At radius 1 alpha alone is once 0, once 2 alpha.)",
+        f"units of the norms of A and of w; random weights: {RANDOM} a seed and kind, w ~ N(0, I) or with signs ++- "
+        "and sizes U(0, 1) (most diverge), A normal with the norm of theta*'s A. Moving A alone or alpha alone leaves "
+        "v_pi the fixed point, so these tie as long as the map still contracts fast enough, and are counted apart. "
+        "(At radius 1 alpha alone is once 0, once 2 alpha.)",
     ]
     say("identities")
     for alpha in (0.5, 1.0):
@@ -392,7 +314,8 @@ def page(runs: Path) -> str:
         f"L = {DEPTH}.",
         *finite(),
         "Sphere features: trained checkpoints at their own depth against theta*. Sharp attention (c = 1000) is what "
-        "endless contexts want; it does not generalise to states that a short context missed. Last checkpoints: tied, 10 layers, and untied, 3.",
+        "endless contexts want; it does not generalise to states that a short context missed. Last checkpoints: "
+        "tied, 10 layers, and untied, 3.",
         finite_trained(found),
     ]
     say("all")

@@ -28,7 +28,6 @@ from valuelens.probe._kernel import state_kernel_from_scores as state_kernel_fro
 from valuelens.probe._kernel import value_iteration_matrix as value_iteration_matrix
 from valuelens.probe._linear import ThetaTDDistance as ThetaTDDistance
 from valuelens.probe._linear import theta_td_distance as theta_td_distance
-from valuelens.probe._neu import MSTDEMinimum as MSTDEMinimum
 from valuelens.probe._neu import UpdateNorm as UpdateNorm
 from valuelens.probe._neu import bellman_residual as bellman_residual
 from valuelens.probe._neu import mstde as mstde

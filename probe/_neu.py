@@ -157,6 +157,4 @@ def update_norm(gradients: Float[Tensor, "task parameter"]) -> UpdateNorm:
         gradients: Expected update of each task; at least two tasks.
     """
     products = gradients[::2] @ gradients[1::2].mT
-    return UpdateNorm(
-        unbiased=products.mean(), plug_in=gradients.mean(0).square().sum(), products=products
-    )
+    return UpdateNorm(unbiased=products.mean(), plug_in=gradients.mean(0).square().sum(), products=products)

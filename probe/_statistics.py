@@ -116,10 +116,12 @@ def _mean_of_product(
     table: NDArray[np.float64], left: NDArray[np.int64], right: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     def shares(drawn: NDArray[np.int64], size: int) -> NDArray[np.float64]:
-        return (drawn[..., None] == np.arange(size)).mean(-2)
+        share: NDArray[np.float64] = (drawn[..., None] == np.arange(size)).mean(-2)
+        return share
 
     rows, columns = shares(left, table.shape[0]), shares(right, table.shape[1])
-    return np.asarray(np.round(((rows @ table) * columns).sum(-1), _DIGITS))
+    mean: NDArray[np.float64] = np.asarray(np.round(((rows @ table) * columns).sum(-1), _DIGITS))
+    return mean
 
 
 def _ratio(x: NDArray[np.float64], y: NDArray[np.float64], axis: int) -> NDArray[np.float64] | np.float64:

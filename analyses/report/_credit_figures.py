@@ -1,5 +1,7 @@
 """Figures of credit: costates of states through depth beside their recursion, and the gap of each layer."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
@@ -43,11 +45,19 @@ def gap_figure(ax: Axes, result: Result) -> Axes:
     for weights, (color, marker, line) in _WEIGHTS.items():
         found = result.find("credit_adjoint_gap", weights=weights)
         layers = [int(f.index["layer"]) for f in found]
-        ax.plot(layers, _drawable(found), color=color, marker=marker, linestyle=line, label=f"{weights} weights")
+        ax.plot(
+            layers, _drawable(found), color=color, marker=marker, linestyle=line, label=f"{weights} weights"
+        )
         controls = [f.control.estimate if f.control else None for f in found]
         name = found[0].control.name if found and found[0].control else "control"
         ax.plot(
-            layers, _floats(controls), color=RED, marker=marker, mfc="none", linestyle=":", label=f"{name} (control)"
+            layers,
+            _floats(controls),
+            color=RED,
+            marker=marker,
+            mfc="none",
+            linestyle=":",
+            label=f"{name} (control)",
         )
         for layer, finding in zip(layers, found, strict=True):
             if finding.interval:
@@ -64,5 +74,5 @@ def _drawable(findings: list[Finding]) -> NDArray[np.float64]:
     return np.maximum(_floats([f.estimate for f in findings]), FLOOR)
 
 
-def _floats(values: list[object]) -> NDArray[np.float64]:
+def _floats(values: Sequence[object]) -> NDArray[np.float64]:
     return np.array([x if isinstance(x, int | float) else np.nan for x in values], dtype=float)

@@ -62,7 +62,9 @@ def plane_figure(ax: Axes, result: Result, plane: str, quantity: str) -> Axes:
     low = max(float(height[finite].min()), SMALLEST)
     norm = LogNorm(low, min(float(height[finite].max()), DEEPEST * low))
     mesh = ax.pcolormesh(along, across, height, norm=norm, cmap="Blues")
-    ax.contour(along, across, np.where(finite, height, np.nan), levels=_levels(norm), colors=GREY, linewidths=0.5)
+    ax.contour(
+        along, across, np.where(finite, height, np.nan), levels=_levels(norm), colors=GREY, linewidths=0.5
+    )
     least = np.unravel_index(np.where(finite, height, np.inf).argmin(), height.shape)
     ax.plot(along[least[1]], across[least[0]], marker="x", color=RED, linestyle="none", label="least here")
     star = (0.0, 0.0) if plane == "checkpoint" else (1.0, float(across[len(across) // 2]))
@@ -71,8 +73,9 @@ def plane_figure(ax: Axes, result: Result, plane: str, quantity: str) -> Axes:
         ax.plot(1, 0, marker="o", color=BLUE, mec=INK, linestyle="none", label="checkpoint")
     bar = ax.figure.colorbar(mesh, ax=ax, pad=0.02)
     bar.outline.set_visible(False)
-    bar.set_ticks(_levels(norm)[::2])
-    bar.set_ticklabels([readable(x) for x in _levels(norm)[::2]])
+    ticks = _levels(norm)[::2].tolist()
+    bar.set_ticks(ticks)
+    bar.set_ticklabels([readable(x) for x in ticks])
     bar.minorticks_off()
     ax.set(title=quantity, xlabel=_PLANES[plane][0], ylabel=_PLANES[plane][1])
     return ax

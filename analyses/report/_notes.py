@@ -139,7 +139,10 @@ _NOTES: dict[str, tuple[tuple[_Applies, str], ...]] = {
             _named("mstde"),
             "The mean squared TD error is no measure of correct values: the true value is not its minimum.",
         ),
-        (_cart_pole, "Curves against depth use contexts drawn from the chain of cells, which the cart-pole is not."),
+        (
+            _cart_pole,
+            "Curves against depth use contexts drawn from the chain of cells, which the cart-pole is not.",
+        ),
     ),
     "credit": (
         (

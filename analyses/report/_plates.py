@@ -140,7 +140,10 @@ def _costates(result: Result) -> Figure:
     figure = blank(9.6, 3.6)
     axes = figure.subplots(1, 2, sharey=True)
     for ax, name, title in zip(
-        axes, ("example_costates", "example_costates_fitted"), ("measured", "recursion, fitted weights"), strict=True
+        axes,
+        ("example_costates", "example_costates_fitted"),
+        ("measured", "recursion, fitted weights"),
+        strict=True,
     ):
         costate_figure(ax, result, name).set_title(title)
     axes[1].set_ylabel("")
@@ -234,9 +237,9 @@ PLATES = {
         section="neu",
         needs=("neu_depth", "neu_depth_lengths"),
         draw=_depth,
-        caption="The order of limits: NEU of theta* with the fitted step size and sharpness against depth, over contexts "
-        "of growing length and in the limit of endless ones. Over finite contexts more layers end at a floor; only "
-        "without the floor do they go on. Values below 1e-16 are drawn there.",
+        caption="The order of limits: NEU of theta* with the fitted step size and sharpness against depth, over "
+        "contexts of growing length and in the limit of endless ones. Over finite contexts more layers end at a "
+        "floor; only without it do they go on. Values below 1e-16 are drawn there.",
         says=("neu_task",),
     ),
     "neu_segment": Plate(
@@ -268,9 +271,9 @@ PLATES = {
         section="credit",
         needs=("example_costates", "example_costates_fitted"),
         draw=_costates,
-        caption="Credit of each state of the example context for the value at the query: what one more unit of its value "
-        "before a layer adds to the read-out, in units of the largest there. Left as measured by gradients, right the recursion with the fitted "
-        "weights, started at the query and run back through all layers.",
+        caption="Credit of each state of the example context for the value at the query: what one more unit of its "
+        "value before a layer adds to the read-out, in units of the largest there. Left as measured by gradients, "
+        "right the recursion with the fitted weights, started at the query and run back through all layers.",
         says=("credit_adjoint_gap",),
     ),
     "training": Plate(

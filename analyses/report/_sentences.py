@@ -169,7 +169,14 @@ def _plain_list(values: list[Scalar]) -> str:
 _AT_MOST_ONE = ("within_chain_r2", "weight_cosine", "reparameterisation_r2")
 _LISTS: dict[str, Callable[[list[Scalar]], str]] = {"value_lens": _lens_list, "weights": _weights_list}
 _FITS = {"weights": "with the layer's own attention", "function": "to the values alone"}
-_ABSENT = {"reference": "reference", "matrix": "the matrices", "property": "the property", "at": "the model", "contexts": "its contexts", "weights": "own"}
+_ABSENT = {
+    "reference": "reference",
+    "matrix": "the matrices",
+    "property": "the property",
+    "at": "the model",
+    "contexts": "its contexts",
+    "weights": "own",
+}
 _STANDING = {"choice": "our definition", "audit": "second-hand equation"}
 _EMPTY_MEMORIES = (
     "unidentified: an entry that it needs has exactly zero gradient (in the first of several untied layers both "

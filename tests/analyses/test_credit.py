@@ -32,9 +32,7 @@ def test_on_theta_star_both_recursions_are_identities(arch: Any) -> None:
     for finding in result.findings:
         assert finding.control is not None
         assert float(str(finding.control.estimate)) > 0.05
-    costates, again = (
-        result.arrays[name].values for name in ("example_costates", "example_costates_fitted")
-    )
+    costates, again = (result.arrays[name].values for name in ("example_costates", "example_costates_fitted"))
     assert_close(again, costates)
 
 

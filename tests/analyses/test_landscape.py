@@ -64,7 +64,7 @@ def test_the_nearest_theta_star_of_theta_star_is_itself(task: TaskConfig, arch: 
 
 
 def test_what_leaves_theta_star_the_same_function_stays_the_checkpoints() -> None:
-    """One-hot gauge A + u0 u' and the scale s of the target slot: the nearest theta* has both, and is no other model."""
+    """One-hot gauge A + u0 u' and scale s of the target slot: the nearest theta* has both, and is the same model."""
     model = theta_star(feature_dim=5, num_layers=2, gamma=0.5, alpha=0.7, sharpness=4.0, arch="dual")
     plain = subject(model, ONE_HOT, num_tasks=6)
     before = landscape(plain).values(own_point(plain))
