@@ -116,37 +116,49 @@ def population_landscape(subject: Subject) -> Landscape:
     return _state_form(subject, population_statistics(subject.mrp))
 
 
-def own_point(subject: Subject) -> Point:
-    """Where the checkpoint stands."""
+def own_point(subject: Subject, weights: ThetaStarDistance | None = None) -> Point:
+    """Where the checkpoint stands, in the gauge of theta* as far as one is known (theory A8).
+
+    The softmax gauge is projected out of A and the target slot gets scale 1: the same function, so that gradients and
+    distances do not depend on which of its copies was trained. Free two-head models keep their wider gauge.
+
+    Args:
+        subject: Any value learner.
+        weights: Distance of a `SoftmaxTD` model to theta*.
+    """
     model = subject.model
-    if not isinstance(model, SoftmaxTD):
+    if not isinstance(model, SoftmaxTD) or weights is None:
         return {name: parameter.detach() for name, parameter in model.named_parameters()}
     layers = 1 if model.tied else model.num_layers
-    return {name: matrix[:layers].detach() for name, matrix in model.matrices().items()}
+    point = {name: matrix[:layers].detach().clone() for name, matrix in model.matrices().items()}
+    if has_free_slots(model):
+        return point
+    d, scale = model.feature_dim, weights.target_scale
+    point["A"][:, :d] = _visible(subject) @ point["A"][:, :d]
+    if "V_target" in point:
+        point["V_target"] /= scale
+        for name in ("V", "V_target"):
+            point[name][..., -2] *= scale
+    return point
 
 
 def star_point(subject: Subject, weights: ThetaStarDistance, alpha: float | None = None) -> Point:
-    """The theta* nearest to the checkpoint in everything that leaves theta* the same function.
-
-    Sharpness c, target scale s and the softmax gauge are the checkpoint's, and so is alpha unless it is given.
+    """theta* in the same gauge, with the checkpoint's sharpness c and, unless it is given, its alpha.
 
     Args:
         subject: With a `SoftmaxTD` model.
         weights: Its distance to theta*.
         alpha: Step size.
     """
-    own, free = own_point(subject), _has_free_slots(subject)
     c, steps = star_scales(subject, weights)
     steps = steps if alpha is None else torch.full_like(steps, alpha)
-    scale, d = 1.0 if free else weights.target_scale, subject.context.features.shape[-1]
-    row = steps[:, None] * steps.new_tensor([1.0, 1 / scale, -1.0])
-    star = {name: torch.zeros_like(x) for name, x in own.items()}
-    star["A"][:, :d] = _in_gauge(
-        c, own["A"][:, :d], None if free else softmax_gauge(subject.context.features)
-    )
+    star = {name: torch.zeros_like(x) for name, x in own_point(subject, weights).items()}
+    d = subject.context.features.shape[-1]
+    star["A"][:, :d, :d] = c[:, None, None] * _visible(subject)
+    row = steps[:, None] * steps.new_tensor([1.0, 1.0, -1.0])
     star["V"][:, -1, -3:] = row
     if "V_target" in star:
-        star["V_target"][:, -2, -3:] = scale * row
+        star["V_target"][:, -2, -3:] = row
     return star
 
 
@@ -159,10 +171,11 @@ def star_scales(
         subject: With a `SoftmaxTD` model.
         weights: Its distance to theta*.
     """
-    count = len(own_point(subject)["A"])
+    model = subject.model
+    free = isinstance(model, SoftmaxTD) and has_free_slots(model)
+    count = 1 if getattr(model, "tied", False) else model.num_layers
     scales = [x[:count] for x in (weights.sharpness, weights.step_size)]
-    known = [torch.zeros_like(x) if _has_free_slots(subject) else x for x in scales]
-    c, alpha = (torch.where(x > 0, x, torch.ones_like(x)) for x in known)
+    c, alpha = (torch.where((x > 0) & (not free), x, torch.ones_like(x)) for x in scales)
     return c, alpha
 
 
@@ -219,15 +232,8 @@ def _state_form(subject: Subject, statistics: ContextStatistics) -> Landscape:
     )
 
 
-def _has_free_slots(subject: Subject) -> bool:
-    return isinstance(subject.model, SoftmaxTD) and has_free_slots(subject.model)
-
-
-def _in_gauge(c: Tensor, A: Tensor, gauge: Tensor | None) -> Tensor:
-    """c I, or its equal under the softmax gauge whose invisible part is that of A: the first d rows of A."""
-    target = torch.zeros_like(A)
-    target[:, :, : A.shape[1]] = c[:, None, None] * torch.eye(A.shape[1], dtype=A.dtype)
-    if gauge is None:
-        return target
-    invisible = torch.outer(gauge, gauge) / gauge.square().sum()
-    return target + invisible @ (A - target)
+def _visible(subject: Subject) -> Tensor:
+    """The projection onto what softmax can see of a source: I, or I - u0 u0' / u0'u0."""
+    x = subject.context.features
+    gauge, eye = softmax_gauge(x), torch.eye(x.shape[-1], dtype=x.dtype)
+    return eye if gauge is None else eye - torch.outer(gauge, gauge) / gauge.square().sum()

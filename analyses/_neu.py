@@ -23,8 +23,8 @@ from valuelens.analyses._landscape import (
     star_scales,
 )
 from valuelens.analyses._neu_slices import depth_arrays, plane_arrays, segment_arrays
-from valuelens.analyses._result import Array, Control, Definition, Finding, Result
-from valuelens.analyses._subject import Subject, weights_of
+from valuelens.analyses._result import Control, Definition, Finding, Result
+from valuelens.analyses._subject import Subject, has_free_slots, weights_of
 from valuelens.models.icrl import SoftmaxTD, has_state_form
 from valuelens.probe import (
     UpdateNorm,
@@ -38,6 +38,11 @@ from valuelens.probe import (
 CHECKPOINT, STAR, FITTED_STAR = "the checkpoint", "theta* with alpha = 1", "theta* with the fitted alpha"
 ENDLESS = "endless contexts"
 _CONSTANT = "the constant predictor"
+_OTHER = "the landscape lies between a checkpoint and theta*, which is a softmax TD construction"
+_MIXED = (
+    "a free model with two heads may mix its slots (theory A8): the same function has many weights, and a gradient or "
+    "a straight way between weights depends on which"
+)
 _FEW = "too few tasks, or no spread between them"
 _LARGE, _FEW_TASKS = 20_000, 64
 """Models of more parameters have neu_parameter measured on the first few tasks: one gradient a task is held."""
@@ -54,27 +59,32 @@ def neu(subject: Subject) -> Result:
     Args:
         subject: Model and tasks.
     """
-    chain, own, finite = chain_of(subject), own_point(subject), landscape(subject)
+    model, chain, finite = subject.model, chain_of(subject), landscape(subject)
+    weights = weights_of(subject) if isinstance(model, SoftmaxTD) else None
     grounds = {f"contexts of {subject.context.num_transitions} transitions": finite}
-    if has_state_form(subject.model):
+    if has_state_form(model):
         grounds[ENDLESS] = population_landscape(subject)
-    points: dict[str, Point] = {CHECKPOINT: own}
-    if isinstance(subject.model, SoftmaxTD):
-        weights = weights_of(subject)
+    points: dict[str, Point] = {CHECKPOINT: own_point(subject, weights)}
+    if weights is not None:
         points |= {STAR: star_point(subject, weights, 1.0), FITTED_STAR: star_point(subject, weights)}
     findings = _task_form(subject, chain, grounds, points)
-    findings += _parameter_form(subject, chain, finite, points)
     findings += _squared_error(subject, chain, finite, points)
+    arrays = (
+        {}
+        if weights is None
+        else depth_arrays(subject, chain, *(float(x.mean()) for x in star_scales(subject, weights)))
+    )
+    if isinstance(model, SoftmaxTD) and has_free_slots(model):
+        skipped = ({"what": "NEU by the weights and its landscape", "why": _MIXED},)
+        return Result(kind="in-context-rl", findings=tuple(findings), arrays=arrays, skipped=skipped)
+    findings += _parameter_form(subject, chain, finite, points)
     findings += _gradients(subject, chain, grounds, points)
-    if not isinstance(subject.model, SoftmaxTD):
-        why = "the landscape lies between a checkpoint and theta*, which is a softmax TD construction"
-        skipped = ({"what": "NEU landscape", "why": why},)
+    if weights is None:
+        skipped = ({"what": "NEU landscape", "why": _OTHER},)
         return Result(kind="in-context-rl", findings=tuple(findings), skipped=skipped)
-    arrays: dict[str, Array] = {
-        **segment_arrays(subject, chain, tuple(grounds.values()), points[FITTED_STAR]),
-        **plane_arrays(subject, chain, finite, points[FITTED_STAR]),
-        **depth_arrays(subject, chain, *(float(x.mean()) for x in star_scales(subject, weights))),
-    }
+    own, star = points[CHECKPOINT], points[FITTED_STAR]
+    arrays |= segment_arrays(chain, tuple(grounds.values()), own, star)
+    arrays |= plane_arrays(subject, chain, finite, own, star)
     return Result(kind="in-context-rl", findings=tuple(findings), arrays=arrays)
 
 

@@ -13,7 +13,6 @@ from valuelens.analyses._landscape import (
     inner,
     mixed,
     moved,
-    own_point,
     random_direction,
 )
 from valuelens.analyses._result import Array
@@ -40,18 +39,16 @@ _COARSE_STEPS, _FEW_TASKS = 9, 16
 """Of the planes where only the hooked model is exact, which is ten times slower."""
 
 
-def segment_arrays(
-    subject: Subject, chain: Chain, grounds: tuple[Landscape, ...], star: Point
-) -> dict[str, Array]:
+def segment_arrays(chain: Chain, grounds: tuple[Landscape, ...], own: Point, star: Point) -> dict[str, Array]:
     """NEU and MSTDE on the segment from theta* (share 0) to the checkpoint (share 1).
 
     Args:
-        subject: Whose checkpoint.
         chain: Of all tasks.
         grounds: Over the subject's contexts and, if there is one, over endless ones.
-        star: The gauge-fixed theta*.
+        own: The checkpoint.
+        star: theta* in the same gauge.
     """
-    own, shares = own_point(subject), torch.linspace(0, 1, _SEGMENT_STEPS, dtype=torch.float64)
+    shares = torch.linspace(0, 1, _SEGMENT_STEPS, dtype=torch.float64)
     arrays = {"neu_segment_share": Array(axes="step", values=shares)}
     for name, ground in zip(("neu_segment", "neu_segment_endless"), grounds, strict=False):
         rows = [_measures(chain, ground.values(mixed(star, own, float(share)))) for share in shares]
@@ -59,7 +56,9 @@ def segment_arrays(
     return arrays
 
 
-def plane_arrays(subject: Subject, chain: Chain, ground: Landscape, star: Point) -> dict[str, Array]:
+def plane_arrays(
+    subject: Subject, chain: Chain, ground: Landscape, own: Point, star: Point
+) -> dict[str, Array]:
     """NEU and MSTDE over two planes through theta*.
 
     `checkpoint`: along the way to the checkpoint (1 is there), across it a random direction in the same unit.
@@ -69,13 +68,14 @@ def plane_arrays(subject: Subject, chain: Chain, ground: Landscape, star: Point)
         subject: Whose checkpoint.
         chain: Of all tasks.
         ground: Over the subject's contexts.
-        star: The gauge-fixed theta*.
+        own: The checkpoint.
+        star: theta* in the same gauge.
     """
     fast = has_state_form(subject.model)
     steps, ground = _PLANE_STEPS if fast else _COARSE_STEPS, ground.first(_TASKS if fast else _FEW_TASKS)
     along = torch.linspace(-0.5, 1.5, steps, dtype=torch.float64)
     across = torch.linspace(-1, 1, steps, dtype=torch.float64)
-    way, aside = _directions(subject, star)
+    way, aside = _directions(subject, own, star)
 
     def over(grid: list[list[Point]]) -> Array:
         rows = [[_measures(chain, ground.values(point)) for point in row] for row in grid]
@@ -141,10 +141,9 @@ def _measures(chain: Chain, values: Tensor) -> Tensor:
     return torch.stack([chain.neu(values).mean(), chain.mstde(values).mean()])
 
 
-def _directions(subject: Subject, star: Point) -> tuple[Point, Point]:
+def _directions(subject: Subject, own: Point, star: Point) -> tuple[Point, Point]:
     """From theta* to the checkpoint, and a random direction at right angles to it, both of the same norm."""
     generator = torch.Generator().manual_seed(subject.seed)
-    own = own_point(subject)
     way = moved(own, (-1.0, star))
     if inner(way, way) <= _SAME * inner(star, star):
         way = random_direction(subject, generator, star)

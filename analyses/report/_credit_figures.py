@@ -8,7 +8,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from valuelens.analyses._result import Finding, Result
-from valuelens.analyses.report._style import BLUE, ORANGE, RED, plain_ticks
+from valuelens.analyses.report._style import BLUE, ORANGE, RED, colour_bar, plain_ticks
 
 FLOOR = 1e-16
 """Gaps below it are drawn at it."""
@@ -26,10 +26,10 @@ def costate_figure(ax: Axes, result: Result, name: str) -> Axes:
     costates = result.arrays[name].values.numpy()
     unit = np.abs(result.arrays["example_costates"].values.numpy()).max(-1, keepdims=True)
     scaled = costates / np.where(unit > 0, unit, 1)
-    mesh = ax.imshow(scaled.T, cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto", origin="lower")
+    mesh = ax.pcolormesh(*map(np.arange, scaled.shape), scaled.T, cmap="RdBu_r", vmin=-1, vmax=1)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.figure.colorbar(mesh, ax=ax, pad=0.02).outline.set_visible(False)
+    colour_bar(ax, mesh)
     ax.grid(visible=False)
     ax.set(xlabel="before layer (the last: read-out)", ylabel="state")
     return ax

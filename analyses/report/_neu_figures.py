@@ -8,7 +8,17 @@ from numpy.typing import NDArray
 
 from valuelens.analyses._result import Result
 from valuelens.analyses.report._numbers import readable
-from valuelens.analyses.report._style import BLUE, GREY, INK, MARKERS, ORANGE, RED, named_line, plain_ticks
+from valuelens.analyses.report._style import (
+    BLUE,
+    GREY,
+    INK,
+    MARKERS,
+    ORANGE,
+    RED,
+    colour_bar,
+    named_line,
+    plain_ticks,
+)
 
 SMALLEST = 1e-16
 """NEU below it is drawn at it: rounding."""
@@ -71,8 +81,7 @@ def plane_figure(ax: Axes, result: Result, plane: str, quantity: str) -> Axes:
     ax.plot(*star, marker="*", markersize=9, color=ORANGE, mec=INK, linestyle="none", label="theta*")
     if plane == "checkpoint":
         ax.plot(1, 0, marker="o", color=BLUE, mec=INK, linestyle="none", label="checkpoint")
-    bar = ax.figure.colorbar(mesh, ax=ax, pad=0.02)
-    bar.outline.set_visible(False)
+    bar = colour_bar(ax, mesh)
     ticks = _levels(norm)[::2].tolist()
     bar.set_ticks(ticks)
     bar.set_ticklabels([readable(x) for x in ticks])

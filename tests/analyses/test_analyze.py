@@ -33,9 +33,10 @@ MODELS = {
     "transformer": {"arch": "transformer", "num_layers": 1, "d_model": 8, "num_heads": 2},
 }
 SKIPPED = {
-    "linear": ["reparameterisation", "diagonality"],
-    "linear full": ["reparameterisation", "diagonality"],
-    "transformer": ["distance", "reparameterisation"],
+    "dual full": ["NEU by the weights and its landscape", "credit"],
+    "linear": ["reparameterisation", "diagonality", "NEU landscape", "credit"],
+    "linear full": ["reparameterisation", "diagonality", "NEU landscape", "credit"],
+    "transformer": ["distance", "reparameterisation", "NEU landscape", "credit"],
 }
 
 

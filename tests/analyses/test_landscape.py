@@ -8,6 +8,7 @@ from torch.testing import assert_close
 
 from valuelens.analyses import Subject, subject, weights_of
 from valuelens.analyses._landscape import (
+    Point,
     chain_of,
     inner,
     landscape,
@@ -43,13 +44,17 @@ def untrained(task: TaskConfig, **model: Any) -> Subject:
     return subject(learner, task, num_tasks=6)
 
 
+def own_of(studied: Subject) -> Point:
+    return own_point(studied, weights_of(studied) if isinstance(studied.model, SoftmaxTD) else None)
+
+
 @pytest.mark.parametrize("model", FORMS, ids=str)
 def test_at_its_own_point_a_landscape_is_the_model(model: dict[str, Any]) -> None:
     studied = untrained(SPHERE, **model)
-    values = landscape(studied).values(own_point(studied))
+    values = landscape(studied).values(own_of(studied))
     expected = studied.model.values(studied.context, studied.mrp.features)
     assert_close(values, expected.detach(), check_stride=False)
-    assert_close(landscape(studied).first(2).values(own_point(studied)), expected[:2].detach())
+    assert_close(landscape(studied).first(2).values(own_of(studied)), expected[:2].detach())
 
 
 @pytest.mark.parametrize("task", [SPHERE, ONE_HOT], ids=["sphere", "one-hot"])
@@ -59,7 +64,7 @@ def test_the_nearest_theta_star_of_theta_star_is_itself(task: TaskConfig, arch: 
         feature_dim=task.feature_dim, num_layers=2, gamma=0.5, alpha=0.7, sharpness=4.0, arch=arch
     )
     studied = subject(model, task, num_tasks=6)
-    way = moved(own_point(studied), (-1.0, star_point(studied, weights_of(studied))))
+    way = moved(own_of(studied), (-1.0, star_point(studied, weights_of(studied))))
     assert inner(way, way) < 1e-18
 
 
@@ -67,7 +72,7 @@ def test_what_leaves_theta_star_the_same_function_stays_the_checkpoints() -> Non
     """One-hot gauge A + u0 u' and scale s of the target slot: the nearest theta* has both, and is the same model."""
     model = theta_star(feature_dim=5, num_layers=2, gamma=0.5, alpha=0.7, sharpness=4.0, arch="dual")
     plain = subject(model, ONE_HOT, num_tasks=6)
-    before = landscape(plain).values(own_point(plain))
+    before = landscape(plain).values(own_of(plain))
     g = torch.Generator().manual_seed(0)
     with torch.no_grad():
         model.A_features.add_(torch.randn(1, 1, 5, generator=g, dtype=torch.float64))
@@ -76,7 +81,7 @@ def test_what_leaves_theta_star_the_same_function_stays_the_checkpoints() -> Non
         model.w[:, 1] /= 3.0
     moved_on = subject(model, ONE_HOT, num_tasks=6)
     star = star_point(moved_on, weights_of(moved_on))
-    way = moved(own_point(moved_on), (-1.0, star))
+    way = moved(own_of(moved_on), (-1.0, star))
     assert inner(way, way) < 1e-18
     assert_close(landscape(moved_on).values(star), before)
 
@@ -107,7 +112,7 @@ def test_a_given_step_size_replaces_the_fitted_one() -> None:
 def test_endless_contexts_at_great_depth_give_the_true_value() -> None:
     model = theta_star(feature_dim=5, num_layers=80, gamma=0.5, sharpness=12.0)
     studied = subject(model, ONE_HOT, num_tasks=6)
-    values = population_landscape(studied).values(own_point(studied))
+    values = population_landscape(studied).values(own_of(studied))
     assert_close(values, studied.mrp.value, atol=1e-9, rtol=0)
     chain = chain_of(studied)
     assert float(chain.neu(values).max()) < 1e-18
@@ -117,7 +122,7 @@ def test_endless_contexts_at_great_depth_give_the_true_value() -> None:
 @pytest.mark.parametrize("model", FORMS[:8], ids=str)
 def test_directions_have_norm_one_and_stay_in_the_form(model: dict[str, Any]) -> None:
     studied = untrained(SPHERE, **model)
-    own = own_point(studied)
+    own = own_of(studied)
     direction = random_direction(studied, torch.Generator().manual_seed(1), own)
     assert_close(inner(direction, direction), 1.0)
     assert isinstance(studied.model, SoftmaxTD)
@@ -130,4 +135,4 @@ def test_directions_have_norm_one_and_stay_in_the_form(model: dict[str, Any]) ->
 def test_a_direction_needs_softmax_td() -> None:
     linear = untrained(SPHERE, arch="linear", weights="full", num_layers=2)
     with pytest.raises(TypeError, match="random_direction needs SoftmaxTD; found LinearAttention"):
-        random_direction(linear, torch.Generator(), own_point(linear))
+        random_direction(linear, torch.Generator(), own_of(linear))

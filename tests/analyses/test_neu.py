@@ -1,28 +1,18 @@
 """NEU of a checkpoint against loops over its values, and what theta* must show."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch.testing import assert_close
 
-from valuelens.analyses import Finding, Result, Subject, _neu_slices, neu, subject
+from valuelens.analyses import Finding, Result, Subject, neu, subject
 from valuelens.analyses._neu import ENDLESS
 from valuelens.models.icrl import ModelConfig, TaskConfig, build, theta_star
 
 ONE_HOT = TaskConfig(features="one-hot", num_states=5, context_length=8)
 SPHERE = TaskConfig(num_states=5, context_length=8)
 SHORT = "contexts of 8 transitions"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def coarse() -> Iterator[None]:
-    """Planes of five by five, which still hold theta* and the checkpoint."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_neu_slices, "_PLANE_STEPS", 5)
-        patch.setattr(_neu_slices, "_COARSE_STEPS", 5)
-        yield
 
 
 def star(task: TaskConfig, num_layers: int = 60, sharpness: float = 12.0) -> Subject:
@@ -145,7 +135,7 @@ def test_the_discount_plane_is_least_at_the_true_discount() -> None:
     [
         {"arch": "tsm", "weights": "full", "num_layers": 2},
         {"arch": "tsm", "weights": "restricted", "tied": False, "num_layers": 2},
-        {"arch": "dual", "weights": "full", "tied": False, "num_layers": 2},
+        {"arch": "dual", "weights": "restricted", "num_layers": 2},
     ],
     ids=str,
 )
@@ -153,8 +143,15 @@ def test_every_softmax_form_has_a_landscape(model: dict[str, Any]) -> None:
     result = neu(other(**model))
     assert {"neu_segment", "neu_plane_checkpoint", "neu_plane_discount", "neu_depth"} <= set(result.arrays)
     assert result.skipped == ()
-    restricted = model["weights"] == "restricted"
-    assert bool(result.find("neu_task", contexts=ENDLESS)) == restricted
+    exact = model["arch"] == "tsm" and model["weights"] == "restricted"
+    assert bool(result.find("neu_task", contexts=ENDLESS)) == exact
+
+
+def test_free_slots_have_values_but_no_gradient_of_their_own() -> None:
+    result = neu(other(arch="dual", weights="full", num_layers=2))
+    assert {f.name for f in result.findings} == {"neu_task", "mstde"}
+    assert set(result.arrays) == {"neu_depth", "neu_depth_lengths"}
+    assert "may mix its slots" in result.skipped[0]["why"]
 
 
 @pytest.mark.parametrize(

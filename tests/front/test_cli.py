@@ -222,7 +222,8 @@ def test_a_run_is_analysed_and_reported(valuelens, trained, tmp_path):
 
 def test_the_questions_are_listed(valuelens):
     code, out, _ = valuelens("analyze", "--list")
-    assert (code, out.split()) == (0, ["slots", "distance", "reparameterisation", "diagonality", "emergence"])
+    names = ["slots", "distance", "reparameterisation", "diagonality", "neu", "credit", "emergence"]
+    assert (code, out.split()) == (0, names)
 
 
 def test_version_and_help(valuelens):
