@@ -26,6 +26,9 @@ Matrices = Float[Tensor, "layer batch state state"]
 _FEW = "too few tasks, or no spread between them"
 _EMPTY = "unidentified: memories are empty at the input, so w_T and w_C of the first untied layer were never trained"
 _MIXED = "a free model with two heads may mix its slots (theory A8): neither w nor the costate of a value is identified"
+_FADED = "not defined: the read-out hardly depends on the values before this layer (costates below 1e-9)"
+_FLOOR = 1e-9
+"""Contexts whose costate has a smaller norm are left out: the rest is rounding."""
 _SHOWN = 0
 """The task whose costates are drawn: the first, whatever they look like."""
 
@@ -35,7 +38,8 @@ def credit(subject: Subject) -> Result:
 
     T = I + w_C M_hat + gamma w_T P_hat with the model's own w (an identity, to rounding, where A reads features only
     and both heads agree; measured elsewhere), and with w = (alpha, alpha, -alpha) as fitted. Controls: the current
-    memory's gradient alone in place of the costate; the matrix T of another context.
+    memory's gradient alone in place of the costate; the matrix T of another context. Contexts whose costate has faded
+    below 1e-9 are left out, and n counts the rest.
 
     Args:
         subject: Model and tasks; other architectures have no such slots and are skipped.
@@ -49,10 +53,13 @@ def credit(subject: Subject) -> Result:
     steps = _steps(subject, model)
     findings = []
     for layer in range(model.num_layers):
-        before, after = costates[layer], costates[layer + 1]
-        own, fitted = (relative_gap(adjoint_step(after, step[layer]), before) for step in steps)
-        alone = relative_gap(current[layer], before)
-        other = relative_gap(adjoint_step(after, steps[1][layer].roll(1, dims=0)), before)
+        kept = costates[layer].norm(dim=-1) > _FLOOR
+        before, after = costates[layer, kept], costates[layer + 1, kept]
+        own, fitted, other = (
+            relative_gap(adjoint_step(after, step[kept]), before)
+            for step in (steps[0][layer], steps[1][layer], steps[1][layer].roll(1, dims=0))
+        )
+        alone = relative_gap(current[layer, kept], before)
         findings += [
             _gap(subject, layer, "own", own, ("the gradient by current memory alone", alone)),
             _gap(subject, layer, "fitted", fitted, ("the update of another context", other)),
@@ -80,7 +87,9 @@ def _steps(subject: Subject, model: SoftmaxTD) -> tuple[Matrices, Matrices]:
     weights, rows = weights_of(subject), model.V[:, -1, -3:].detach()
     own = rows * rows.new_tensor([1.0, weights.target_scale, 1.0])
     fitted = weights.step_size[:, None] * rows.new_tensor([1.0, 1.0, -1.0])
-    fitted = torch.where(weights.w_identified.all(-1, keepdim=True), fitted, torch.nan)
+    w_T, w_C = weights.w_identified[:, 1:].unbind(-1)
+    known = (w_T | (subject.context.gamma == 0)) & w_C
+    fitted = torch.where(known[:, None], fitted, torch.nan)
     patterns = attention_patterns(model, model.prompt(subject.context))
     kernels = [state_summary(subject, pattern) for pattern in patterns]
     own_steps, fitted_steps = (
@@ -105,18 +114,20 @@ def _backwards(costates: Float[Tensor, "iterate batch state"], steps: Matrices) 
 
 def _gap(subject: Subject, layer: int, weights: str, gap: Tensor, beside: tuple[str, Tensor]) -> Finding:
     interval = mean_interval(gap, seed=subject.seed)
-    known = bool(gap.isfinite().all())
-    absent = {} if known else {"estimate": _EMPTY, "control": "not applicable: it needs the same weights"}
+    why = _FADED if not len(gap) else _EMPTY if bool(gap.isnan().any()) else None
+    reasons = {} if interval else {"interval": why or _FEW}
+    if why is not None:
+        reasons |= {"estimate": why, "control": "not applicable: the estimate is not there"}
     return Finding(
         name="credit_adjoint_gap",
         estimate=float(gap.mean()),
         unit="norm of the costate",
-        n=subject.num_tasks,
+        n=len(gap),
         definition="derived",
         index={"layer": layer, "weights": weights},
         interval=interval,
         control=Control(name=beside[0], estimate=float(beside[1].mean())),
-        reasons=absent | ({} if interval else {"interval": _FEW if known else _EMPTY}),
+        reasons=reasons,
     )
 
 

@@ -43,6 +43,7 @@ _MIXED = (
     "a free model with two heads may mix its slots (theory A8): the same function has many weights, and a gradient or "
     "a straight way between weights depends on which"
 )
+_OVERFLOW = "the values overflow"
 _FEW = "too few tasks, or no spread between them"
 _LARGE, _FEW_TASKS = 20_000, 64
 """Models of more parameters have neu_parameter measured on the first few tasks: one gradient a task is held."""
@@ -124,6 +125,11 @@ def _updates(chain: Chain, ground: Landscape, point: Point) -> UpdateNorm:
 
 def _parameter_norm(subject: Subject, at: str, norm: UpdateNorm) -> Finding:
     interval = inner_product_interval(norm.products, seed=subject.seed)
+    reasons = {} if interval else {"interval": _FEW}
+    if not bool(norm.unbiased.isfinite()):
+        reasons |= {"estimate": "not defined: two halves need two tasks, or the values overflow"}
+    if not bool(norm.plug_in.isfinite()):
+        reasons |= {"control": _OVERFLOW}
     return Finding(
         name="neu_parameter",
         estimate=float(norm.unbiased),
@@ -133,7 +139,7 @@ def _parameter_norm(subject: Subject, at: str, norm: UpdateNorm) -> Finding:
         index={"at": at},
         interval=interval,
         control=Control(name="the plug-in norm", estimate=float(norm.plug_in)),
-        reasons={} if interval else {"interval": _FEW},
+        reasons=reasons,
     )
 
 
@@ -171,10 +177,10 @@ def _gradients(
         for at, point in points.items():
             norm = _gradient_norm(chain, ground, point)
             reasons = {"interval": _EXACT} | (
-                {} if math.isfinite(norm) else {"estimate": "not defined: the values overflow"}
+                {} if math.isfinite(norm) else {"estimate": f"not defined: {_OVERFLOW}"}
             )
             if control.estimate is None:
-                reasons["control"] = "its values overflow"
+                reasons["control"] = _OVERFLOW
             findings.append(
                 Finding(
                     name="neu_gradient_norm",
@@ -204,15 +210,19 @@ def _task_mean(
     subject: Subject, name: str, index: Mapping[str, int | str], sample: Tensor, control: Control
 ) -> Finding:
     interval = mean_interval(sample, seed=subject.seed)
+    estimate = float(sample.mean())
+    reasons = {} if interval else {"interval": _FEW}
+    if not math.isfinite(estimate):
+        reasons |= {"estimate": f"not defined: {_OVERFLOW}"}
     definition: Definition = "choice" if name == "neu_task" else "derived"
     return Finding(
         name=name,
-        estimate=float(sample.mean()),
+        estimate=estimate,
         unit="squared reward",
         n=len(sample),
         definition=definition,
         index=index,
         interval=interval,
         control=control,
-        reasons={} if interval else {"interval": _FEW},
+        reasons=reasons,
     )

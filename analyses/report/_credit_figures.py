@@ -63,6 +63,8 @@ def gap_figure(ax: Axes, result: Result) -> Axes:
             if finding.interval:
                 ax.vlines(layer, *np.maximum(finding.interval, FLOOR), color=color, linewidth=1.2)
     ax.set_yscale("log")
+    if not any(np.isfinite(each.get_ydata()).any() for each in ax.lines):
+        ax.set_ylim(FLOOR, 1)
     plain_ticks(ax, "y")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set(xlabel="layer", ylabel="gap / norm of the costate")

@@ -24,6 +24,7 @@ SMALLEST = 1e-16
 """NEU below it is drawn at it: rounding."""
 DEEPEST = 100.0
 """Ratio of the darkest to the lightest value of a plane; larger values are as dark."""
+_FLATTEST = 1.001
 _PLANES = {
     "checkpoint": ("share of the way to the checkpoint", "random direction, same unit"),
     "discount": ("step size / fitted alpha", "effective discount"),
@@ -47,7 +48,8 @@ def segment_figure(ax: Axes, result: Result, quantity: str) -> Axes:
     if quantity == "MSTDE":
         for at in ("the true value", "the least possible"):
             for finding in result.find("mstde", at=at):
-                named_line(ax, _number(finding.estimate), at, above=at == "the true value", place=0.6)
+                if (y := _number(finding.estimate)) > SMALLEST:  # without a discount the true value has none
+                    named_line(ax, y, at, above=at == "the true value", place=0.6)
     ax.set_yscale("log")
     ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
     plain_ticks(ax, "y")
@@ -69,8 +71,9 @@ def plane_figure(ax: Axes, result: Result, plane: str, quantity: str) -> Axes:
     along, across = _array(result, f"neu_plane_{plane}_axes")
     height = _array(result, f"neu_plane_{plane}")[..., _QUANTITIES.index(quantity)].T
     finite = np.isfinite(height)
-    low = max(float(height[finite].min()), SMALLEST)
-    norm = LogNorm(low, min(float(height[finite].max()), DEEPEST * low))
+    low = max(float(height[finite].min(initial=1.0)), SMALLEST)
+    high = float(height[finite].max(initial=low))
+    norm = LogNorm(low, np.clip(high, _FLATTEST * low, DEEPEST * low))
     mesh = ax.pcolormesh(along, across, height, norm=norm, cmap="Blues")
     ax.contour(
         along, across, np.where(finite, height, np.nan), levels=_levels(norm), colors=GREY, linewidths=0.5

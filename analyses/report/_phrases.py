@@ -233,6 +233,7 @@ _CREDIT = {
         text="{inside}the credit of each state, passed back with the {weights} update weights, misses the measured one "
         "by {x} of its norm",
         beside="{name} misses it by {c}",
+        sampled="contexts whose credit has not faded",
         comment=_adjoint,
     ),
 }

@@ -99,3 +99,14 @@ def test_where_there_is_no_such_costate_it_says_why(model: dict[str, Any], why: 
     result = credit(subject(learner, SPHERE, num_tasks=4))
     assert not result.findings
     assert why in result.skipped[0]["why"]
+
+
+def test_faded_credit_is_left_out_and_counted() -> None:
+    """Without discount and with sharp attention a layer overwrites a value, so that nothing before it matters."""
+    task = TaskConfig(features="one-hot", num_states=5, context_length=8, gamma=0.0)
+    model = theta_star(feature_dim=5, num_layers=3, gamma=0.0, sharpness=30.0)
+    result = credit(subject(model, task, num_tasks=16))
+    first, last = (result.find("credit_adjoint_gap", weights="fitted")[layer] for layer in (0, -1))
+    assert first.estimate is None or first.n < 16
+    assert last.n < 16
+    result.summary()

@@ -173,3 +173,23 @@ def test_other_architectures_have_neu_but_no_landscape(model: dict[str, Any]) ->
 def test_without_a_discount_there_is_no_discount_plane() -> None:
     result = neu(star(TaskConfig(num_states=5, context_length=8, gamma=0.0), num_layers=2))
     assert "neu_plane_discount" not in result.arrays
+
+
+def test_one_task_has_no_halves() -> None:
+    studied = subject(theta_star(feature_dim=4, num_layers=2, gamma=0.5), SPHERE, num_tasks=1)
+    finding = one(neu(studied), "neu_parameter", at="the checkpoint")
+    assert finding.estimate is None
+    assert "two halves need two tasks" in finding.reasons["estimate"]
+
+
+def test_overflow_says_so() -> None:
+    studied = star(SPHERE, num_layers=6)
+    with torch.no_grad():
+        studied.model.get_parameter("w").mul_(1e40)
+    result = neu(studied)
+    for finding in result.findings:
+        if finding.index["at"] in ("the checkpoint", "theta* with the fitted alpha"):
+            assert finding.estimate is None
+            assert "the values overflow" in finding.reasons["estimate"]
+    assert number(one(result, "neu_task", at="theta* with alpha = 1", contexts=ENDLESS)) < 1
+    result.summary()
