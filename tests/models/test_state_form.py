@@ -25,7 +25,7 @@ from valuelens.probe import bilinear_scores, population_state_kernel, softmax_td
 def process(S, d, seed):
     g = torch.Generator().manual_seed(seed)
     return MarkovRewardProcess(
-        P=torch.full((2, S, S), 1 / S, dtype=torch.float64),
+        P=(2 * torch.randn(2, S, S, generator=g, dtype=torch.float64)).softmax(-1),
         r=torch.randn(2, S, generator=g, dtype=torch.float64),
         p0=torch.full((2, S), 1 / S, dtype=torch.float64),
         features=torch.randn(2, S, d, generator=g, dtype=torch.float64),
