@@ -4,11 +4,13 @@ from valuelens.analyses._analyze import ANALYSES as ANALYSES
 from valuelens.analyses._analyze import RUN_ANALYSES as RUN_ANALYSES
 from valuelens.analyses._analyze import analyze as analyze
 from valuelens.analyses._convergence import convergence as convergence
+from valuelens.analyses._credit import credit as credit
 from valuelens.analyses._diagonality import diagonality as diagonality
 from valuelens.analyses._distance import distance as distance
 from valuelens.analyses._emergence import emergence as emergence
 from valuelens.analyses._emergence import measurements as measurements
 from valuelens.analyses._generalisation import generalisation as generalisation
+from valuelens.analyses._neu import neu as neu
 from valuelens.analyses._reparameterisation import reparameterisation as reparameterisation
 from valuelens.analyses._request import AnalysisConfig as AnalysisConfig
 from valuelens.analyses._result import Array as Array

@@ -16,10 +16,12 @@ import torch
 from joblib import Parallel, delayed
 
 from valuelens.analyses._convergence import convergence
+from valuelens.analyses._credit import credit
 from valuelens.analyses._diagonality import diagonality
 from valuelens.analyses._distance import distance
 from valuelens.analyses._emergence import emergence, measurements
 from valuelens.analyses._generalisation import generalisation
+from valuelens.analyses._neu import neu
 from valuelens.analyses._reparameterisation import reparameterisation
 from valuelens.analyses._request import AnalysisConfig, Place, Unit, finished, request
 from valuelens.analyses._result import Result, merged, save_result
@@ -43,6 +45,8 @@ ANALYSES: Mapping[str, Callable[[Subject], Result]] = {
     "reparameterisation": reparameterisation,
     "diagonality": diagonality,
     "convergence": convergence,
+    "neu": neu,
+    "credit": credit,
     "generalisation": generalisation,
 }
 """Questions on one checkpoint, by the name that `--only` takes; a new one is one more line."""

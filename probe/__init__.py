@@ -9,6 +9,11 @@ from valuelens.probe._convergence import error_bound as error_bound
 from valuelens.probe._convergence import floor_slope as floor_slope
 from valuelens.probe._convergence import floor_slope_interval as floor_slope_interval
 from valuelens.probe._convergence import sup_distance as sup_distance
+from valuelens.probe._credit import adjoint_step as adjoint_step
+from valuelens.probe._credit import by_state as by_state
+from valuelens.probe._credit import column_costates as column_costates
+from valuelens.probe._credit import read_out_gradients as read_out_gradients
+from valuelens.probe._credit import relative_gap as relative_gap
 from valuelens.probe._distance import ThetaStarDistance as ThetaStarDistance
 from valuelens.probe._distance import functional_distance as functional_distance
 from valuelens.probe._distance import softmax_gauge as softmax_gauge
@@ -24,6 +29,7 @@ from valuelens.probe._kernel import inner_product_scores as inner_product_scores
 from valuelens.probe._kernel import kernel_diagonality as kernel_diagonality
 from valuelens.probe._kernel import log_rbf_scores as log_rbf_scores
 from valuelens.probe._kernel import population_kernel as population_kernel
+from valuelens.probe._kernel import population_state_kernel as population_state_kernel
 from valuelens.probe._kernel import softmax_kernel as softmax_kernel
 from valuelens.probe._kernel import spectral_radius as spectral_radius
 from valuelens.probe._kernel import state_kernel as state_kernel
@@ -38,6 +44,13 @@ from valuelens.probe._linear_metrics import matrix_entries as matrix_entries
 from valuelens.probe._linear_metrics import query_gradients as query_gradients
 from valuelens.probe._linear_metrics import sensitivity_similarity as sensitivity_similarity
 from valuelens.probe._linear_metrics import value_difference as value_difference
+from valuelens.probe._neu import UpdateNorm as UpdateNorm
+from valuelens.probe._neu import bellman_residual as bellman_residual
+from valuelens.probe._neu import mstde as mstde
+from valuelens.probe._neu import mstde_minimum as mstde_minimum
+from valuelens.probe._neu import neu as neu
+from valuelens.probe._neu import task_gradients as task_gradients
+from valuelens.probe._neu import update_norm as update_norm
 from valuelens.probe._reparameterisation import LayerFit as LayerFit
 from valuelens.probe._reparameterisation import UpdateData as UpdateData
 from valuelens.probe._reparameterisation import fit_layer as fit_layer
@@ -66,6 +79,7 @@ from valuelens.probe._slots import captured as captured
 from valuelens.probe._slots import residual_stream as residual_stream
 from valuelens.probe._slots import stacked as stacked
 from valuelens.probe._slots import value_slots as value_slots
+from valuelens.probe._statistics import inner_product_interval as inner_product_interval
 from valuelens.probe._statistics import mean_interval as mean_interval
 from valuelens.probe._statistics import ratio_interval as ratio_interval
 from valuelens.probe._statistics import share_interval as share_interval

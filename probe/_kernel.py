@@ -193,6 +193,34 @@ def population_kernel(
     return (scores + rearrange(mu.log(), "... state -> ... 1 state")).softmax(-1)
 
 
+def population_state_kernel(
+    scores: Float[Tensor, "batch state state"],
+    P: Float[Tensor, "batch state state"],
+    r: Float[Tensor, "batch state"],
+    mu: Float[Tensor, "batch state"],
+) -> StateKernel:
+    """The state-level summary of an endless context: M_pi, P_pi = M_pi P and r_pi = M_pi r.
+
+    With it every function of a `StateKernel` gives its limit n -> infinity; v_pi is a fixed point whatever the scores.
+
+    Source: arXiv 2605.07333, by its audit (theory A4, A5).
+
+    Args:
+        scores: g(dest, src) between states.
+        P: Transition probabilities.
+        r: Reward on leaving a state.
+        mu: Stationary distribution.
+    """
+    M = population_kernel(scores, mu)
+    return StateKernel(
+        M_hat=M,
+        P_hat=M @ P,
+        r_hat=einsum(M, r, "batch row state, batch state -> batch row"),
+        visited=mu > 0,
+        closed=torch.ones(len(mu), dtype=torch.bool, device=mu.device),
+    )
+
+
 class Diagonality(NamedTuple):
     """How much a state attends to itself: mean and minimum over states, in [0, 1]."""
 

@@ -20,6 +20,9 @@ Interval = tuple[float, float]
 
 RESAMPLES = 999
 
+_DIGITS = 12
+"""Decimals kept of a resampled product, in units of the largest: ties, which BCa counts, do not hang on rounding."""
+
 _Numbers = NDArray[np.float64] | np.float64
 
 _ROUNDING = 1e-12
@@ -132,6 +135,53 @@ def student_interval(sample: Float[Tensor, "seed"], *, confidence: float = 0.95)
         return None
     limits = stats.ttest_1samp(x, 0).confidence_interval(confidence)
     return float(limits.low), float(limits.high)
+
+
+def inner_product_interval(
+    products: Float[Tensor, "left right"], *, seed: int = 0, confidence: float = 0.95
+) -> Interval | None:
+    """Interval of <E g, E g> from inner products of single tasks, each half resampled for itself.
+
+    The estimate is the mean of `products`: the inner product of the means of two independent halves. None for fewer
+    than two tasks a half, without spread, or if something is not finite.
+
+    Args:
+        products: <g_i, g_j> of task i of one half and task j of the other.
+        seed: Of the resampling only.
+        confidence: Its level.
+    """
+    table = products.detach().double().cpu().numpy()
+    unit = float(np.abs(table).max(initial=0)) or 1.0
+    if min(table.shape) < 2 or not np.isfinite(table).all():
+        return None
+
+    def mean(left: NDArray[np.int64], right: NDArray[np.int64], axis: int) -> NDArray[np.float64]:
+        return _mean_of_product(table / unit, left, right)
+
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", stats.DegenerateDataWarning)
+        drawn = stats.bootstrap(
+            tuple(np.arange(size) for size in table.shape),
+            mean,
+            vectorized=True,
+            n_resamples=RESAMPLES,
+            confidence_level=confidence,
+            rng=np.random.default_rng(seed),
+        )
+    low, high = (float(limit) * unit for limit in drawn.confidence_interval)
+    return (low, high) if np.isfinite([low, high]).all() else None
+
+
+def _mean_of_product(
+    table: NDArray[np.float64], left: NDArray[np.int64], right: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    def shares(drawn: NDArray[np.int64], size: int) -> NDArray[np.float64]:
+        share: NDArray[np.float64] = (drawn[..., None] == np.arange(size)).mean(-2)
+        return share
+
+    rows, columns = shares(left, table.shape[0]), shares(right, table.shape[1])
+    mean: NDArray[np.float64] = np.asarray(np.round(((rows @ table) * columns).sum(-1), _DIGITS))
+    return mean
 
 
 def _pivot(x: NDArray[np.float64], y: NDArray[np.float64], centre: np.float64) -> _Numbers:

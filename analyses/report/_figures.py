@@ -8,7 +8,8 @@ from pathlib import Path
 
 from valuelens.analyses._result import Result
 from valuelens.analyses.report._checkpoints import main_checkpoint
-from valuelens.analyses.report._plates import PLATES, Plate
+from valuelens.analyses.report._plate import Plate
+from valuelens.analyses.report._plates import PLATES
 from valuelens.analyses.report._sentences import sentence
 from valuelens.analyses.report._style import styled, svg_text
 from valuelens.models import atomic_path

@@ -13,6 +13,8 @@ TITLES = {
     "rule": "TD rule fitted",
     "kernel": "Kernel diagonality",
     "convergence": "Convergence",
+    "neu": "Expected update (NEU)",
+    "credit": "Credit through depth",
     "generalisation": "Other tasks, without retraining",
     "training": "Training",
     "other": "Other findings",
@@ -32,6 +34,11 @@ INTRODUCTIONS = {
     "values? Distances are the largest over the states that a context leaves. Controls are the constant predictor, the "
     "spectral radius and the norm as predictions, and the value of the empirical chain, which theta* reaches with "
     "endless depth.",
+    "neu": "Would TD still change anything? NEU is the squared norm of the update that TD would make on average to the "
+    "model's values (task form) or to its weights (parameter form); theta* is claimed to have none in the limit of "
+    "endless contexts and then of many layers. The control is the constant predictor.",
+    "credit": "How does the value that a state holds before a layer act on the read-out? Measured by gradients, and "
+    "compared with the recursion that softmax TD implies: the update's matrix, transposed, layer by layer.",
     "generalisation": "Does the model still evaluate states on tasks that differ in one way from those of its "
     "training? Errors are multiples of the constant predictor's on the same contexts, so below 1 is better than seeing "
     "no state.",
@@ -129,6 +136,38 @@ _NOTES: dict[str, tuple[tuple[_Applies, str], ...]] = {
             _named("reparameterisation_r2"),
             "R2 counts from predicting no update, so it is negative where a rule is "
             "worse than that; the control uses the rewards of another context and may be far below zero.",
+        ),
+    ),
+    "neu": (
+        (
+            _named("neu_task"),
+            "The task form squares the update inside the average over contexts, so noise of single contexts counts: "
+            "over finite contexts theta* has a floor and need not be the minimum. Both forms are our definition.",
+        ),
+        (
+            _named("neu_parameter"),
+            "The parameter form depends on how weights are parameterised; compare it within one form only. For softmax "
+            "TD the weights are the merged matrices A and V.",
+        ),
+        (
+            _named("mstde"),
+            "The mean squared TD error is no measure of correct values: the true value is not its minimum.",
+        ),
+        (
+            _cart_pole,
+            "Curves against depth use contexts drawn from the chain of cells, which the cart-pole is not.",
+        ),
+    ),
+    "credit": (
+        (
+            _td_by_construction,
+            "With restricted weights the recursion holds for the model's own update weights by construction; the "
+            "measurement is the gap to the fitted ones, where all three have the same size.",
+        ),
+        (
+            _stored_values,
+            "Full and factored weights may store values in other rows or let attention read them; credit then takes "
+            "ways that the recursion does not know, and the gap counts them.",
         ),
     ),
     "kernel": (

@@ -1,19 +1,9 @@
 """The plates of a report: which figures there are, what each needs, shows and says."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from valuelens.analyses._result import Result
-from valuelens.analyses.report._convergence_figures import (
-    context_error_figure,
-    depth_error_figure,
-    extrapolation_figure,
-)
-from valuelens.analyses.report._generalisation_figures import generalisation_figure
 from valuelens.analyses.report._kernel_figures import (
     contraction_share_figure,
     example_kernel_figure,
@@ -21,9 +11,9 @@ from valuelens.analyses.report._kernel_figures import (
     state_diagonal_figure,
 )
 from valuelens.analyses.report._matrix_figures import Pair, matrix_figure, matrix_pairs
+from valuelens.analyses.report._plate import Plate, one
+from valuelens.analyses.report._plates_dynamics import DYNAMICS
 from valuelens.analyses.report._style import blank, few_layers
-from valuelens.analyses.report._timeline_figures import timeline_figure
-from valuelens.analyses.report._training_figures import seed_marks, training_panels
 from valuelens.analyses.report._value_figures import (
     batch_td_figure,
     example_columns_figure,
@@ -31,38 +21,6 @@ from valuelens.analyses.report._value_figures import (
     unexplained_figure,
     value_lens_figure,
 )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Plate:
-    """A figure yet to be drawn.
-
-    Attributes:
-        section: Of the report.
-        needs: Findings, arrays or tables without which it is left out.
-        draw: Called inside `styled()`.
-        caption: What is shown and how to read it.
-        says: Findings that tell in words what it shows.
-        run: Whether it is about a whole run.
-    """
-
-    section: str
-    needs: tuple[str, ...]
-    draw: Callable[[Result], Figure]
-    caption: str
-    says: tuple[str, ...]
-    run: bool = False
-
-
-def _one(draw: Callable[[Axes, Result], Axes], height: float) -> Callable[[Result], Figure]:
-    """A figure of one panel."""
-
-    def plate(result: Result) -> Figure:
-        figure = blank(6.6, height)
-        draw(figure.subplots(), result)
-        return figure
-
-    return plate
 
 
 def _lens(result: Result) -> Figure:
@@ -153,42 +111,6 @@ def _kernel(result: Result) -> Figure:
     return figure
 
 
-def _training(result: Result) -> Figure:
-    panels = training_panels(result)
-    rows = (len(panels) + 1) // 2
-    figure = blank(9.6, 3.2 * rows + 0.3)
-    axes = figure.subplots(rows, 2, squeeze=False).ravel()
-    for ax, panel in zip(axes, panels, strict=False):
-        panel(ax, result)
-    for ax in axes[len(panels) :]:
-        ax.set_axis_off()
-    marks = seed_marks(result)
-    if len(marks) > 1:
-        handles = [axes[0].plot([], [], color="#555555", marker=mark)[0] for _, mark in marks]
-        figure.legend(handles, [f"seed {seed}" for seed, _ in marks], loc="outside upper center", ncols=8)
-    return figure
-
-
-def _generalisation(result: Result) -> Figure:
-    rows = len({finding.index["shift"] for finding in result.find("generalisation")})
-    figure = blank(7.2, 1.6 + 0.34 * rows)
-    generalisation_figure(figure.subplots(), result)
-    return figure
-
-
-def _timeline(result: Result) -> Figure:
-    rows = len({finding.index["property"] for finding in result.find("emergence_step")})
-    figure = blank(8.4, 1.0 + 0.42 * rows)
-    timeline_figure(figure.subplots(), result)
-    marks = seed_marks(result)
-    handles = [
-        figure.axes[0].plot([], [], color="#555555", marker=mark, linestyle="none")[0] for _, mark in marks
-    ]
-    if len(marks) > 1:
-        figure.legend(handles, [f"seed {seed}" for seed, _ in marks], loc="outside upper center", ncols=8)
-    return figure
-
-
 PLATES = {
     "value_lens": Plate(
         section="values",
@@ -261,7 +183,7 @@ PLATES = {
     "contraction_share": Plate(
         section="kernel",
         needs=("assumption_share", "contraction_share"),
-        draw=_one(contraction_share_figure, 2.4),
+        draw=one(contraction_share_figure, 2.4),
         caption="On how many tasks Assumption 5.1 holds, beside how many have an update that contracts in very long "
         "contexts, by the infinity norm (every step) and by the spectral radius (late steps), in the last layer. Bars "
         "at a mark are exact 95 % intervals; the cross below is the control.",
@@ -276,61 +198,6 @@ PLATES = {
         "leaves, which nothing can attend to.",
         says=("kernel_diagonal_mean",),
     ),
-    "depth_error": Plate(
-        section="convergence",
-        needs=("depth_true_value",),
-        draw=_one(depth_error_figure, 4.3),
-        caption="Largest error over the states of a context after every layer, on average over tasks with its 95 % "
-        "interval shaded: towards the true value, and towards the fixed point of the context's own transitions, with "
-        "what norm and radius predict for the latter. Bounds that leave the frame say nothing.",
-        says=("depth_error", "depth_rate"),
-    ),
-    "context_error": Plate(
-        section="convergence",
-        needs=("context_lengths",),
-        draw=_one(context_error_figure, 4.5),
-        caption="Largest error over the states of fresh contexts of every length, on average with its 95 % interval "
-        "shaded. The value of the empirical chain is what theta* reaches with endless depth; its error falls by the "
-        "law. The model's own limit is its value in an endless context.",
-        says=("context_error", "floor_slope"),
-    ),
-    "extrapolation": Plate(
-        section="convergence",
-        needs=("extrapolation", "trained_depth"),
-        draw=_one(extrapolation_figure, 4.0),
-        caption="Largest error over the states of a context when the tied layer is repeated more often than in "
-        "training, on average with its 95 % interval shaded.",
-        says=("depth_extrapolation", "population_radius"),
-    ),
-    "generalisation": Plate(
-        section="generalisation",
-        needs=("generalisation",),
-        draw=_generalisation,
-        caption="Value errors on tasks that the model was not trained on, as multiples of the constant predictor's on "
-        "the same contexts: left of the dashed line is better than seeing no state. Bars are 95 % intervals over "
-        "tasks; an arrow stands for more than 20. The first row is the reference.",
-        says=("generalises_to",),
-    ),
-    "emergence": Plate(
-        section="training",
-        needs=("emergence", "emergence_step"),
-        draw=_timeline,
-        caption="The optimiser step from which each property lasts until the end, one mark a seed. The black bar is "
-        "the geometric mean over seeds with its 95 % interval (Student's t of log steps), where every seed has it and "
-        "there are five; marks at the right never have it.",
-        says=("emergence_order",),
-        run=True,
-    ),
-    "training": Plate(
-        section="training",
-        needs=("emergence",),
-        draw=_training,
-        caption="Training, one mark a checkpoint: value error, update weights, kernel diagonal, agreement with TD and "
-        "with true values, effective discount and the map of endless contexts. Several seeds are thin, their mean is "
-        "thick, its band the 95 % interval over seeds; a ring is where a property begins to last. Dashed lines are "
-        "controls and criteria, named on the line.",
-        says=("emergence_step",),
-        run=True,
-    ),
+    **DYNAMICS,
 }
 """By name of the file."""

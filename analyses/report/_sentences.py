@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from valuelens.analyses._result import Finding, Scalar
 from valuelens.analyses.report._numbers import interval_words, readable
-from valuelens.analyses.report._phrases import PHRASES, Phrase
+from valuelens.analyses.report._phrase import Phrase
+from valuelens.analyses.report._phrases import PHRASES
 
 
 def sentence(finding: Finding) -> str:
@@ -198,9 +199,11 @@ _ABSENT = {
     "layers": "all",
     "depth": "more",
     "trained": "fewer",
-    "contexts": "whatever they visit",
     "lengths": "several numbers of",
     "by": "norm",
+    "at": "the model",
+    "contexts": "its contexts",
+    "weights": "own",
 }
 _STANDING = {"choice": "our definition", "audit": "second-hand equation"}
 _EMPTY_MEMORIES = (

@@ -12,6 +12,8 @@ from typing import Any
 import matplotlib
 import seaborn as sns
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colorbar import Colorbar
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
@@ -142,6 +144,20 @@ def few_layers(count: int) -> list[int]:
 def cell_text(x: float) -> str:
     """What stands in the cell of a matrix: nothing where it is exactly zero."""
     return "" if x == 0 else f"{x:.2f}".replace("-0.00", "0.00")
+
+
+def colour_bar(ax: Axes, mesh: ScalarMappable) -> Colorbar:
+    """A colour bar that stays a drawing: SVG without an image in it.
+
+    Args:
+        ax: Beside which it stands.
+        mesh: Whose colours it explains.
+    """
+    bar = ax.figure.colorbar(mesh, ax=ax, pad=0.02)
+    bar.outline.set_visible(False)
+    if bar.solids is not None:
+        bar.solids.set_rasterized(False)
+    return bar
 
 
 def framed(ax: Axes, names: list[str]) -> None:

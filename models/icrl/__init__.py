@@ -52,6 +52,8 @@ from valuelens.models.icrl._softmax_td import SoftmaxTD as SoftmaxTD
 from valuelens.models.icrl._state_form import ContextStatistics as ContextStatistics
 from valuelens.models.icrl._state_form import context_statistics as context_statistics
 from valuelens.models.icrl._state_form import has_state_form as has_state_form
+from valuelens.models.icrl._state_form import population_statistics as population_statistics
+from valuelens.models.icrl._state_form import state_form_iterates as state_form_iterates
 from valuelens.models.icrl._state_form import state_form_values as state_form_values
 from valuelens.models.icrl._tasks import resolve_task as resolve_task
 from valuelens.models.icrl._tasks import task_sampler as task_sampler

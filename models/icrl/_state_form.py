@@ -6,6 +6,7 @@ is for `tsm` with restricted weights (theory A4). Training runs on this form.
 Shape legend: `batch` contexts, `state` S, `feature` d.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -61,6 +62,25 @@ def has_state_form(model: object) -> bool:
     return isinstance(model, SoftmaxTD) and model.arch == "tsm" and model.weights == "restricted"
 
 
+def population_statistics(mrp: MarkovRewardProcess) -> ContextStatistics:
+    """What an endless context tells: visits in the shares of mu and the true transitions.
+
+    In their place the state form gives v_theta in the limit n -> infinity: M_hat becomes M_pi, P_hat M_pi P and
+    r_hat M_pi r (theory A4). No context ends, so `query` is 0 and means nothing.
+
+    Args:
+        mrp: Tasks with one batch axis.
+    """
+    mu = mrp.stationary
+    return ContextStatistics(
+        features=mrp.features,
+        log_counts=mu.log(),
+        transitions=mrp.P,
+        rewards=mrp.r,
+        query=torch.zeros(len(mu), dtype=torch.long, device=mu.device),
+    )
+
+
 def state_form_values(model: SoftmaxTD, context: ContextStatistics) -> Float[Tensor, "batch state"]:
     """Values of all states after L layers: v <- v + w_R r_hat + (w_C M_hat + gamma w_T P_hat) v.
 
@@ -71,15 +91,45 @@ def state_form_values(model: SoftmaxTD, context: ContextStatistics) -> Float[Ten
         model: `tsm` with restricted weights (see `has_state_form`).
         context: Its statistics.
     """
+    w = model.get_parameter("w")
+    for values in _iterates(model.A_features, w, context, gamma=model.gamma, num_layers=model.num_layers):
+        last = values
+    return last
+
+
+def state_form_iterates(
+    A: Float[Tensor, "layer feature feature"],
+    w: Float[Tensor, "layer 3"],
+    context: ContextStatistics,
+    *,
+    gamma: float,
+    num_layers: int,
+) -> Float[Tensor, "iterate batch state"]:
+    """Values of all states before the first and after every layer, as a function of the weights.
+
+    Args:
+        A: Feature block of A; layers beyond the given ones start again from the first, so one is a tied model.
+        w: (w_R, w_T, w_C) of the same layers.
+        context: Statistics of contexts, or of endless ones (`population_statistics`).
+        gamma: Discount.
+        num_layers: L, which may exceed the depth of a trained model: depth is then extrapolated.
+    """
+    return torch.stack(list(_iterates(A, w, context, gamma=gamma, num_layers=num_layers)))
+
+
+def _iterates(
+    A: Tensor, w: Tensor, context: ContextStatistics, *, gamma: float, num_layers: int
+) -> Iterator[Float[Tensor, "batch state"]]:
     x = context.features
     identity = torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
     steps = []
-    for A, (w_R, w_T, w_C) in zip(model.A_features, model.get_parameter("w").unbind(0), strict=True):
-        M_hat = torch.softmax((x @ A.mT) @ x.mT + context.log_counts[:, None, :], dim=-1)
-        step = identity + M_hat @ (w_C * identity + (model.gamma * w_T) * context.transitions)
+    for A_layer, (w_R, w_T, w_C) in zip(A, w.unbind(0), strict=True):
+        M_hat = torch.softmax((x @ A_layer.mT) @ x.mT + context.log_counts[:, None, :], dim=-1)
+        step = identity + M_hat @ (w_C * identity + (gamma * w_T) * context.transitions)
         steps.append((step, M_hat @ (w_R * context.rewards)[..., None]))
     values = torch.zeros_like(steps[0][1])
-    for layer in range(model.num_layers):
+    yield values[..., 0]
+    for layer in range(num_layers):
         step, reward = steps[layer % len(steps)]
         values = torch.baddbmm(reward, step, values)
-    return values[..., 0]
+        yield values[..., 0]

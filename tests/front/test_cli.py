@@ -223,7 +223,7 @@ def test_a_run_is_analysed_and_reported(valuelens, trained, tmp_path):
 
 def test_the_questions_are_listed(valuelens):
     code, out, _ = valuelens("analyze", "--list")
-    names = ["slots", "distance", "reparameterisation", "diagonality", "convergence"]
+    names = ["slots", "distance", "reparameterisation", "diagonality", "convergence", "neu", "credit"]
     assert (code, out.split()) == (0, [*names, "generalisation", "emergence"])
 
 

@@ -14,14 +14,18 @@ from valuelens.models.icrl import (
     context_of,
     context_statistics,
     has_state_form,
+    population_statistics,
+    rollout,
+    state_form_iterates,
     state_form_values,
 )
+from valuelens.probe import bilinear_scores, population_state_kernel, softmax_td_states
 
 
 def process(S, d, seed):
     g = torch.Generator().manual_seed(seed)
     return MarkovRewardProcess(
-        P=torch.full((2, S, S), 1 / S, dtype=torch.float64),
+        P=(2 * torch.randn(2, S, S, generator=g, dtype=torch.float64)).softmax(-1),
         r=torch.randn(2, S, generator=g, dtype=torch.float64),
         p0=torch.full((2, S), 1 / S, dtype=torch.float64),
         features=torch.randn(2, S, d, generator=g, dtype=torch.float64),
@@ -87,3 +91,54 @@ def test_linear_attention_has_none():
     config = ModelConfig(arch="linear", num_layers=2)
     linear = LinearAttention(config, feature_dim=2, gamma=0.8, generator=torch.Generator())
     assert not has_state_form(linear)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_iterates_pass_through_the_values_and_go_on_with_tied_layers(tied):
+    mrp, model = process(4, 3, seed=0), learner(3, tied=tied)
+    states = torch.randint(4, (2, 8), generator=torch.Generator().manual_seed(0))
+    context = context_of(mrp, states), context_statistics(mrp, states)
+    layers = {"A": model.A_features.detach(), "w": model.get_parameter("w").detach()}
+    iterates = state_form_iterates(*layers.values(), context[1], gamma=0.8, num_layers=6)
+    assert iterates.shape == (7, 2, 4)
+    assert_close(iterates[0], torch.zeros(2, 4, dtype=torch.float64))
+    assert_close(iterates[3], model.values(context[0], mrp.features).detach())
+    if tied:
+        deeper = learner(3, num_layers=6)
+        assert_close(iterates[6], deeper.values(context[0], mrp.features).detach())
+
+
+def test_in_the_population_it_is_the_recursion_with_the_population_kernel():
+    mrp, g = process(5, 3, seed=1), torch.Generator().manual_seed(1)
+    A, w = (torch.randn(1, *size, generator=g, dtype=torch.float64) for size in ((3, 3), (3,)))
+    kernel = population_state_kernel(
+        bilinear_scores(mrp.features, mrp.features, A[0]), mrp.P, mrp.r, mrp.stationary
+    )
+    found = state_form_iterates(A, w, population_statistics(mrp), gamma=0.8, num_layers=4)
+    expected = softmax_td_states(torch.zeros_like(mrp.r), kernel, gamma=0.8, num_layers=4, w=w[0])
+    assert_close(found, expected)
+
+
+@pytest.mark.slow
+def test_long_contexts_approach_the_population_map_at_rate_one_over_root_n():
+    g = torch.Generator().manual_seed(0)
+    one = process(4, 3, seed=2)
+    parts = {
+        name: getattr(one, name)[:1].expand(64, *getattr(one, name)[:1].shape[1:])
+        for name in ("P", "r", "p0")
+    }
+    mrp = MarkovRewardProcess(**parts, features=one.features[:1].expand(64, 4, 3), gamma=0.8)
+    A = torch.randn(1, 3, 3, generator=g, dtype=torch.float64)
+    w = torch.tensor([[1.0, 1.0, -1.0]], dtype=torch.float64)
+    states = rollout(mrp, 6400, g)
+
+    def values(context):
+        return state_form_iterates(A, w, context, gamma=0.8, num_layers=5)[-1]
+
+    limit = values(population_statistics(mrp))
+    errors = [
+        float((values(context_statistics(mrp, states[:, : n + 1])) - limit).square().mean().sqrt())
+        for n in (100, 400, 1600, 6400)
+    ]
+    slopes = torch.tensor(errors).log().diff() / torch.tensor(4.0).log()
+    assert abs(float(slopes.mean()) + 0.5) < 0.1

@@ -177,7 +177,7 @@ def test_every_form_is_weighted_softmax_td(form, S, d, n, seed, gamma, layers, t
 BLOCK, STATES_STEP = (_softmax_td._Block, "forward"), (_td, "softmax_td_states_step")
 STAR, SHIFT, MASK = (_theta_star, "theta_star"), (_softmax_td, "_shift"), (_softmax_td, "source_mask")
 STEP, SCORES = (_td, "softmax_td_step"), (_kernel, "state_kernel_from_scores")
-ENGINE, COUNTS = (_state_form, "state_form_values"), (_state_form, "context_statistics")
+ENGINE, COUNTS = (_state_form, "_iterates"), (_state_form, "context_statistics")
 HEAD = (_softmax_td.SoftmaxTD, "_value_output")
 QUERY = "torch.nn.functional.one_hot(states[:, -1], S)"
 
@@ -214,7 +214,7 @@ MUTANTS = [
     ("training engine", "sign of w_C", ENGINE, "w_C * identity", "-w_C * identity"),
     ("training engine", "no shift", COUNTS, "S + states[:, 1:]", "S + states[:, :-1]"),
     ("training engine", "mask without S_n", COUNTS, "visits.sum(-1)", f"visits.sum(-1) + {QUERY}"),
-    ("training engine", "no gamma", ENGINE, "(model.gamma * w_T)", "w_T"),
+    ("training engine", "no gamma", ENGINE, "(gamma * w_T)", "w_T"),
 ]
 
 

@@ -244,3 +244,21 @@ def test_an_unvisited_state_forces_an_eigenvalue_one_only_outside_the_restrictio
     assert_close(torch.linalg.eigvals(matrix).abs().amax().item(), 1.0)
     assert_close(k.spectral_radius(summary, gamma=0.5).item(), 0.5)
     assert_close(k.coverage(summary).item(), 2 / 3)
+
+
+@laws
+@given(S=st.integers(1, 6), seed=st.integers(0, 999), gamma=st.floats(0, 0.95))
+def test_the_population_summary_keeps_the_true_value_whatever_the_scores(S, seed, gamma):
+    g = torch.Generator().manual_seed(seed)
+    scores, r = (torch.randn(2, *size, generator=g, dtype=torch.float64) for size in ((S, S), (S,)))
+    P = torch.rand(2, S, S, generator=g, dtype=torch.float64).softmax(-1)
+    mu = torch.linalg.matrix_power(P, 300)[:, 0]
+    kernel = k.population_state_kernel(scores, P, r, mu)
+    assert_close(kernel.M_hat, k.population_kernel(scores, mu))
+    assert bool(kernel.visited.all())
+    assert bool(kernel.closed.all())
+    value = torch.linalg.solve(torch.eye(S).double() - gamma * P, r)
+    moved = value + 0.7 * (
+        kernel.r_hat + torch.einsum("bst,bt->bs", gamma * kernel.P_hat - kernel.M_hat, value)
+    )
+    assert_close(moved, value)

@@ -21,6 +21,7 @@ from valuelens.models.icrl import (
 )
 from valuelens.probe import (
     constant_value,
+    inner_product_interval,
     kernel_diagonality,
     mean_interval,
     ratio_interval,
@@ -92,6 +93,30 @@ def test_intervals_of_real_estimates_cover(per_task: dict[str, tuple[Tensor, Ten
     parts = zip(numerator.split(NUM_TASKS), denominator.split(NUM_TASKS), strict=True)
     covered = sum(within(ratio_interval(x, y, seed=k), truth) for k, (x, y) in enumerate(parts))
     assert binomtest(covered, CONTEXTS, 0.95).pvalue > 1e-3
+
+
+def test_the_interval_of_an_inner_product_covers(generator: torch.Generator) -> None:
+    """|| E g ||^2 = 5 from gradients with unit covariance, 32 tasks a half."""
+    mean, covered = torch.tensor([2.0, -1.0, 0.0]).double(), 0
+    for k in range(80):
+        left, right = mean + torch.randn(2, 32, 3, generator=generator, dtype=torch.float64)
+        covered += within(inner_product_interval(left @ right.T, seed=k), 5.0)
+    assert abs(covered / 80 - 0.95) < 5 * (0.95 * 0.05 / 80) ** 0.5
+
+
+def test_an_inner_product_interval_scales_and_repeats(generator: torch.Generator) -> None:
+    products = torch.randn(8, 10, generator=generator, dtype=torch.float64)
+    plain, scaled = inner_product_interval(products), inner_product_interval(1e-12 * products)
+    assert plain is not None
+    assert scaled is not None
+    assert_close(torch.tensor(scaled) * 1e12, torch.tensor(plain), rtol=1e-9, atol=0.0)
+    assert plain[0] < float(products.mean()) < plain[1]
+    assert plain == inner_product_interval(products) != inner_product_interval(products, seed=1)
+
+
+@pytest.mark.parametrize("products", [torch.ones(1, 8), torch.ones(8, 8), torch.full((4, 4), torch.nan)])
+def test_an_inner_product_without_spread_has_no_interval(products: Tensor) -> None:
+    assert inner_product_interval(products) is None
 
 
 def test_a_lower_confidence_is_narrower(generator: torch.Generator) -> None:

@@ -1,0 +1,42 @@
+"""A figure yet to be drawn."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from valuelens.analyses._result import Result
+from valuelens.analyses.report._style import blank
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plate:
+    """A figure yet to be drawn.
+
+    Attributes:
+        section: Of the report.
+        needs: Findings, arrays or tables without which it is left out.
+        draw: Called inside `styled()`.
+        caption: What is shown and how to read it.
+        says: Findings that tell in words what it shows.
+        run: Whether it is about a whole run.
+    """
+
+    section: str
+    needs: tuple[str, ...]
+    draw: Callable[[Result], Figure]
+    caption: str
+    says: tuple[str, ...]
+    run: bool = False
+
+
+def one(draw: Callable[[Axes, Result], Axes], height: float) -> Callable[[Result], Figure]:
+    """A figure of one panel."""
+
+    def plate(result: Result) -> Figure:
+        figure = blank(6.6, height)
+        draw(figure.subplots(), result)
+        return figure
+
+    return plate

@@ -1,0 +1,75 @@
+"""What is asked of an analysis: another request than the one that a folder answers is refused."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from valuelens.analyses import AnalysisConfig, analyze
+from valuelens.models import InputError
+from valuelens.models.icrl import RunConfig, build, save_checkpoint
+
+QUICK = AnalysisConfig(num_tasks=8, only=("slots", "distance"))
+CONFIG = RunConfig.model_validate(
+    {"task": {"num_states": 5, "context_length": 10}, "model": {"num_layers": 2}}
+)
+
+
+def checkpoint(folder: Path, seed: int = 0) -> Path:
+    learner = build(CONFIG.model, CONFIG.task, torch.Generator().manual_seed(seed))
+    save_checkpoint(folder / "model", learner, CONFIG, step=0)
+    return folder / "model"
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"num_tasks": 9}, "num_tasks must be 9; found 8"),
+        ({"seed": 1}, "seed must be 1; found 0"),
+        ({"dtype": "float32"}, "dtype must be 'float32'; found 'float64'"),
+        ({"only": ("slots",)}, r"only must be \['slots'\]; found \['slots', 'distance'\]"),
+    ],
+)
+def test_another_request_is_refused(tmp_path: Path, other: dict[str, object], told: str) -> None:
+    path, out = checkpoint(tmp_path), tmp_path / "out"
+    analyze(path, QUICK, out=out)
+    with pytest.raises(InputError, match=f"a result of the same request is continued: {told}.*--overwrite"):
+        analyze(path, replace(QUICK, **other), out=out)
+
+
+def test_other_weights_are_refused(tmp_path: Path) -> None:
+    path, out = checkpoint(tmp_path), tmp_path / "out"
+    analyze(path, QUICK, out=out)
+    shutil.rmtree(path)
+    checkpoint(tmp_path, seed=1)
+    with pytest.raises(
+        InputError, match=r"continued: checkpoints\.model must be '[0-9a-f]{64}'; found '[0-9a-f]{64}'"
+    ):
+        analyze(path, QUICK, out=out)
+
+
+def test_a_result_without_its_request_is_refused(tmp_path: Path) -> None:
+    path, out = checkpoint(tmp_path), tmp_path / "out"
+    analyze(path, QUICK, out=out)
+    data = json.loads((out / "result.json").read_text(encoding="utf-8"))
+    data["provenance"] = {}
+    (out / "result.json").write_text(json.dumps(data), encoding="utf-8")
+    with pytest.raises(InputError, match=r"continued: checkpoints\.model must be .*; found None"):
+        analyze(path, QUICK, out=out)
+
+
+def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
+    path, out = checkpoint(tmp_path), tmp_path / "out"
+    out.mkdir()
+    (out / "thesis.tex").write_text("dear", encoding="utf-8")
+    with pytest.raises(InputError, match="must be a new folder or a result; found other files"):
+        analyze(path, QUICK, out=out)
+    assert [each.name for each in out.iterdir()] == ["thesis.tex"]
+
+
+def test_two_tasks_are_the_least() -> None:
+    with pytest.raises(InputError, match="num_tasks must be at least 2; found 1; option --num-tasks"):
+        AnalysisConfig(num_tasks=1)
