@@ -136,3 +136,23 @@ def test_a_direction_needs_softmax_td() -> None:
     linear = untrained(SPHERE, arch="linear", weights="full", num_layers=2)
     with pytest.raises(TypeError, match="random_direction needs SoftmaxTD; found LinearAttention"):
         random_direction(linear, torch.Generator(), own_of(linear))
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.0])
+def test_no_perturbation_of_theta_star_is_below_it_over_endless_contexts(alpha: float) -> None:
+    """What `benchmarks/neu.py` shows at length: NEU at depth 60 is zero, moving A alone ties, moving w too is worse."""
+    studied = subject(
+        theta_star(feature_dim=5, num_layers=60, gamma=0.5, alpha=alpha, sharpness=12.0), ONE_HOT, num_tasks=8
+    )
+    ground, star, chain = population_landscape(studied), own_of(studied), chain_of(studied)
+    own, g = float(chain.neu(ground.values(star)).mean()), torch.Generator().manual_seed(0)
+    assert own < 1e-12
+    for radius in (0.01, 0.03, 0.1, 0.3, 1.0):
+        for _ in range(4):
+            way = random_direction(studied, g, star)
+            scaled = {name: x * star[name].norm() / x.norm() for name, x in way.items()}
+            both = float(chain.neu(ground.values(moved(star, (radius, scaled)))).mean())
+            assert both > 1e-12
+            only_A = {**scaled, "V": torch.zeros_like(star["V"])}
+            if radius < 0.3:
+                assert float(chain.neu(ground.values(moved(star, (radius, only_A)))).mean()) < 1e-12
