@@ -14,6 +14,7 @@ from valuelens.analyses._subject import (
     Subject,
     has_free_slots,
     layer_indices,
+    population_layer,
     share,
     state_summary,
     task_mean,
@@ -25,12 +26,9 @@ from valuelens.probe import (
     StateKernel,
     assumption_margin,
     attention_patterns,
-    bilinear_scores,
     contraction_norm,
     coverage,
-    endless_kernel,
     kernel_diagonality,
-    population_kernel,
     spectral_radius,
 )
 
@@ -65,25 +63,24 @@ def diagonality(subject: Subject) -> Result:
 
 
 def _softmax(subject: Subject, model: SoftmaxTD, patterns: Tensor, findings: list[Finding]) -> Result:
-    weights, d = weights_of(subject), subject.context.features.shape[-1]
-    x, mu = subject.mrp.features, subject.mrp.stationary
+    weights = weights_of(subject)
     population_rows, empirical_rows = [], []
     for index, layer in layer_indices(subject, of_attention=True):
         findings += _empirical(subject, patterns[layer], index)
-        population = population_kernel(bilinear_scores(x, x, model.A[layer, :d, :d].detach()), mu)
-        findings += _population(subject, population, index)
+        population = population_layer(subject, layer)
+        findings += _population(subject, population.M_hat, index)
         kernel = state_summary(subject, patterns[layer])
         if bool(weights.w_identified[layer].all()) and not has_free_slots(model):
             findings += _contraction(subject, kernel, weights.w[layer], index)
             findings += _contracting(subject, population, weights.w[layer], index)
-        population_rows.append(population.diagonal(dim1=-2, dim2=-1))
+        population_rows.append(population.M_hat.diagonal(dim1=-2, dim2=-1))
         diagonal = kernel.M_hat.diagonal(dim1=-2, dim2=-1)
         empirical_rows.append(diagonal.where(kernel.visited, torch.nan))
     example = state_summary(subject, patterns[-1]).M_hat[0]
     arrays = {
         "population_diagonal": Array(axes="layer task state", values=torch.stack(population_rows)),
         "empirical_diagonal": Array(axes="layer task state", values=torch.stack(empirical_rows)),
-        "stationary": Array(axes="task state", values=mu),
+        "stationary": Array(axes="task state", values=subject.mrp.stationary),
         "example_kernel": Array(axes="state state", values=example),
     }
     return Result(kind="in-context-rl", findings=tuple(findings), arrays=arrays)
@@ -154,15 +151,13 @@ def _contraction(
 
 
 def _contracting(
-    subject: Subject, population: Tensor, w: Tensor, index: dict[str, int | str]
+    subject: Subject, population: StateKernel, w: Tensor, index: dict[str, int | str]
 ) -> list[Finding]:
     """How often the population map of one layer contracts, next to how often Assumption 5.1 holds."""
-    mrp, gamma = subject.mrp, subject.context.gamma
-    kernel = endless_kernel(population, mrp.P, mrp.r, mrp.stationary)
-    found = []
+    gamma, found = subject.context.gamma, []
     for name, measure in _MEASURES.items():
         own, td = (
-            (measure(kernel, gamma=gamma, w=each) < 1 - _ROUNDING).to(w.dtype)
+            (measure(population, gamma=gamma, w=each) < 1 - _ROUNDING).to(w.dtype)
             for each in (w, TD_WEIGHTS.to(w))
         )
         place = {**index, "by": name.replace("_", " ").replace("contraction", "infinity")}

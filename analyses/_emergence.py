@@ -12,6 +12,7 @@ from valuelens.analyses._subject import (
     Subject,
     context_errors,
     has_free_slots,
+    population_layer,
     query_errors,
     state_summary,
     weights_of,
@@ -21,9 +22,8 @@ from valuelens.probe import (
     ThetaStarDistance,
     assumption_margin,
     attention_patterns,
-    bilinear_scores,
     kernel_diagonality,
-    population_kernel,
+    spectral_radius,
     within_chain_r2,
 )
 
@@ -111,16 +111,12 @@ def _of_weights(subject: Subject, model: SoftmaxTD) -> dict[str, float]:
 
 def _of_population(subject: Subject, model: SoftmaxTD, weights: ThetaStarDistance) -> dict[str, float]:
     """In the median task: margin of Assumption 5.1 in the worst layer, and the largest spectral radius."""
-    d, gamma, process = subject.context.features.shape[-1], subject.context.gamma, subject.mrp
-    margins, radii = [], []
+    gamma, margins, radii = subject.context.gamma, [], []
     for layer in range(1 if model.tied else model.num_layers):
-        A = model.A[layer, :d, :d].detach()
-        M = population_kernel(bilinear_scores(process.features, process.features, A), process.stationary)
-        margins.append(float(assumption_margin(M, gamma).median()))
+        kernel = population_layer(subject, layer)
+        margins.append(float(assumption_margin(kernel.M_hat, gamma).median()))
         if bool(weights.w_identified[layer].all()):
-            _, w_T, w_C = weights.w[layer]
-            step = torch.eye(process.num_states).to(M) + w_C * M + gamma * w_T * M @ process.P
-            radii.append(float(torch.linalg.eigvals(step).abs().amax(-1).median()))
+            radii.append(float(spectral_radius(kernel, gamma=gamma, w=weights.w[layer]).median()))
     return {"assumption_margin": min(margins)} | ({"population_radius": max(radii)} if radii else {})
 
 

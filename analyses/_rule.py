@@ -21,8 +21,7 @@ from valuelens.models.icrl import (
 from valuelens.probe import (
     StateKernel,
     bilinear_scores,
-    endless_kernel,
-    population_kernel,
+    population_state_kernel,
     softmax_td_states,
 )
 
@@ -73,7 +72,7 @@ class Rule:
         for A in distinct:
             scores = bilinear_scores(x, x, A)
             if states is None:
-                made.append(endless_kernel(population_kernel(scores, mu), mrp.P, mrp.r, mu))
+                made.append(population_state_kernel(scores, mrp.P, mrp.r, mu))
             else:
                 made.append(kernel_of(scores, mrp, states))
         return made * self.num_layers if self.tied else made

@@ -29,6 +29,7 @@ from valuelens.probe import (
     bilinear_scores,
     constant_value,
     mean_interval,
+    population_state_kernel,
     ratio_interval,
     residual_stream,
     share_interval,
@@ -211,6 +212,22 @@ def state_summary(subject: Subject, pattern: Float[Tensor, "batch query key"]) -
     n = context.num_transitions
     kernel = pattern[..., :n] / pattern[..., :n].sum(-1, keepdim=True)
     return state_kernel(kernel, context.states, context.rewards, num_states=subject.mrp.num_states)
+
+
+def population_layer(subject: Subject, layer: int) -> StateKernel:
+    """The state kernel of a layer in the limit of endless contexts, from the features' block of its attention.
+
+    Args:
+        subject: With a `SoftmaxTD` model.
+        layer: Its number.
+    """
+    model, mrp = subject.model, subject.mrp
+    if not isinstance(model, SoftmaxTD):
+        raise TypeError(f"population_layer needs SoftmaxTD; found {type(model).__name__}")
+    A = model.A[layer, : model.feature_dim, : model.feature_dim].detach()
+    return population_state_kernel(
+        bilinear_scores(mrp.features, mrp.features, A), mrp.P, mrp.r, mrp.stationary
+    )
 
 
 def layer_indices(subject: Subject, *, of_attention: bool = False) -> list[tuple[dict[str, int | str], int]]:

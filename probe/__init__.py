@@ -4,7 +4,6 @@ from valuelens.probe._convergence import RATE_FLOOR as RATE_FLOOR
 from valuelens.probe._convergence import contraction_ratios as contraction_ratios
 from valuelens.probe._convergence import deep_values as deep_values
 from valuelens.probe._convergence import depth_rate as depth_rate
-from valuelens.probe._convergence import endless_kernel as endless_kernel
 from valuelens.probe._convergence import error_bound as error_bound
 from valuelens.probe._convergence import floor_slope as floor_slope
 from valuelens.probe._convergence import floor_slope_interval as floor_slope_interval

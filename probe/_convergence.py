@@ -161,33 +161,6 @@ def floor_slope_interval(
     return (low, high) if np.isfinite([low, high]).all() and low < high else None
 
 
-def endless_kernel(
-    M_pi: Float[Tensor, "batch state state"],
-    P: Float[Tensor, "batch state state"],
-    r: Float[Tensor, "batch state"],
-    mu: Float[Tensor, "batch state"],
-) -> StateKernel:
-    """The state-level summary in the limit of endless contexts: M_pi, M_pi P and M_pi r.
-
-    With it `fixed_point`, `spectral_radius`, `contraction_norm` and `softmax_td_states` speak about the population.
-    At w = alpha (1, 1, -1) the fixed point is v_pi, whatever the kernel; at other w it is that of the discount
-    gamma w_T / |w_C| and the rewards w_R / |w_C| r (theory A5, derived).
-
-    Args:
-        M_pi: `population_kernel`.
-        P: Transition probabilities.
-        r: Rewards.
-        mu: Stationary distribution; states without mass are never visited.
-    """
-    return StateKernel(
-        M_hat=M_pi,
-        P_hat=M_pi @ P,
-        r_hat=(M_pi @ r[..., None])[..., 0],
-        visited=mu > torch.finfo(mu.dtype).eps,
-        closed=torch.ones(len(mu), dtype=torch.bool),
-    )
-
-
 def deep_values(
     kernel: StateKernel, *, gamma: float, w: Float[Tensor, "3"] = TD_WEIGHTS, doublings: int = 14
 ) -> Float[Tensor, "batch state"]:

@@ -201,7 +201,8 @@ def population_state_kernel(
 ) -> StateKernel:
     """The state-level summary of an endless context: M_pi, P_pi = M_pi P and r_pi = M_pi r.
 
-    With it every function of a `StateKernel` gives its limit n -> infinity; v_pi is a fixed point whatever the scores.
+    With it every function of a `StateKernel` gives its limit n -> infinity. At w = alpha (1, 1, -1) its fixed point is
+    v_pi, whatever the scores; at other w it is that of the discount gamma w_T / |w_C| and the rewards w_R / |w_C| r.
 
     Source: arXiv 2605.07333, by its audit (theory A4, A5).
 
@@ -209,14 +210,14 @@ def population_state_kernel(
         scores: g(dest, src) between states.
         P: Transition probabilities.
         r: Reward on leaving a state.
-        mu: Stationary distribution.
+        mu: Stationary distribution; states without mass are never visited.
     """
     M = population_kernel(scores, mu)
     return StateKernel(
         M_hat=M,
         P_hat=M @ P,
         r_hat=einsum(M, r, "batch row state, batch state -> batch row"),
-        visited=mu > 0,
+        visited=mu > torch.finfo(mu.dtype).eps,
         closed=torch.ones(len(mu), dtype=torch.bool, device=mu.device),
     )
 

@@ -16,12 +16,11 @@ from valuelens.probe import (
     contraction_ratios,
     deep_values,
     depth_rate,
-    endless_kernel,
     error_bound,
     fixed_point,
     floor_slope,
     floor_slope_interval,
-    population_kernel,
+    population_state_kernel,
     softmax_td_states,
     spectral_radius,
     state_kernel_from_scores,
@@ -157,9 +156,7 @@ def test_a_bound_is_a_running_product(generator: torch.Generator) -> None:
 def test_endless_contexts_are_the_limit(n: int) -> None:
     """The distance to the endless kernel falls as the root of n."""
     mrp = chains(32)
-    endless = endless_kernel(
-        population_kernel(2 * mrp.features, mrp.stationary), mrp.P, mrp.r, mrp.stationary
-    )
+    endless = population_state_kernel(2 * mrp.features, mrp.P, mrp.r, mrp.stationary)
     off = []
     for length in (n, 10 * n):
         kernel = planted(mrp, length, scores=2 * mrp.features)
@@ -174,7 +171,7 @@ def test_the_fixed_point_is_that_of_the_effective_discount_whatever_the_kernel(
 ) -> None:
     mrp, weights = chains(8), torch.tensor(w, dtype=torch.float64)
     scores = mrp.features + 0.5 * torch.randn(8, 6, 6, generator=generator, dtype=torch.float64)
-    endless = endless_kernel(population_kernel(scores, mrp.stationary), mrp.P, mrp.r, mrp.stationary)
+    endless = population_state_kernel(scores, mrp.P, mrp.r, mrp.stationary)
     discount, scale = GAMMA * w[1] / -w[2], w[0] / -w[2]
     eye = torch.eye(6, dtype=torch.float64)
     expected = scale * torch.linalg.solve(eye - discount * mrp.P, mrp.r)
