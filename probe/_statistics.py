@@ -1,7 +1,7 @@
 """Intervals over tasks by the studentised bootstrap (bootstrap-t), and over a few training seeds by Student's t.
 
 Value errors have heavy tails: few contexts hold most of the error. Each resample is therefore measured in its own
-standard error, which keeps the stated rate where percentile and BCa intervals fall short (`benchmarks/coverage.md`).
+standard error, which keeps the stated rate (`benchmarks/coverage.md`) where BCa intervals did not.
 
 Shape legend: `task` one value (or one numerator and denominator) for each task, `seed` one for each training seed.
 """

@@ -24,7 +24,6 @@ from valuelens.analyses.report._style import (
     cell_text,
     discount_of,
     framed,
-    named_line,
 )
 
 
@@ -72,7 +71,8 @@ def state_diagonal_figure(ax: Axes, result: Result, layer: int) -> Axes:
     ax.plot(states, even, color=RED, marker="x", linestyle=":", linewidth=1, label="even attention (control)")
     gamma = discount_of(result)
     if gamma is not None:
-        named_line(ax, (1 + gamma) / 2, "(1 + gamma) / 2 of Assumption 5.1", place=0.4)
+        label = "(1 + gamma) / 2 of Assumption 5.1"
+        ax.axhline((1 + gamma) / 2, color=INK, linestyle="--", linewidth=1.2, label=label)
     ax.set_xticks(states, [str(state) for state in states])
     ax.set(xlabel="state", ylabel="share of attention on itself", ylim=(0, 1.02))
     return ax

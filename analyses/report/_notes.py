@@ -240,7 +240,8 @@ _NOTES["convergence"] = (
         _named("bottleneck"),
         "The bottleneck is the one of three limits that leaves the least squared error when it alone is lifted: the "
         "same layer repeated, the same weights in endless contexts, or the best theta* of a fixed grid at the same "
-        "depth and context. It is none if less than a tenth is gained.",
+        "depth and context. It is none if less than a tenth is gained. Squared errors weigh states by how often they "
+        "are visited; the largest error of a context is that of a rare state, which may stay where the mean falls.",
     ),
     (
         _named("floor_slope"),

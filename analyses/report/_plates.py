@@ -100,7 +100,7 @@ def _states(result: Result) -> Figure:
         state_diagonal_figure(ax, result, layer)
         if len(layers) > 1:
             ax.set_title(f"layer {layer}")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
 
 
@@ -186,7 +186,7 @@ PLATES = {
         draw=one(contraction_share_figure, 2.4),
         caption="On how many tasks Assumption 5.1 holds, beside how many have an update that contracts in very long "
         "contexts, by the infinity norm (every step) and by the spectral radius (late steps), in the last layer. Bars "
-        "at a mark are exact 95 % intervals; the cross below is the control.",
+        "at a mark are exact 95 % intervals; the cross above is the control.",
         says=("assumption_share", "contraction_share"),
     ),
     "example_kernel": Plate(
