@@ -245,6 +245,28 @@ def test_an_interrupted_analysis_goes_on(
     assert resumed.findings == analyze(path, QUICK).findings
 
 
+def test_an_interrupted_run_goes_on_where_it_stopped(
+    trained: Path, tmp_path: Path, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, out = AnalysisConfig(num_tasks=4, only=("slots", "emergence")), tmp_path / "out"
+    counted, done = module.measurements, len(checkpoint_paths(trained)) // 2
+
+    def interrupt_in_the_middle(studied: object) -> dict[str, float]:
+        if calls.count("emergence") == done:
+            raise KeyboardInterrupt
+        return counted(studied)
+
+    monkeypatch.setattr(module, "measurements", interrupt_in_the_middle)
+    with pytest.raises(KeyboardInterrupt):
+        analyze(trained, asked, out=out)
+    before = calls.count("slots")
+    monkeypatch.setattr(module, "measurements", counted)
+    resumed = analyze(trained, asked, out=out)
+    assert before > 0
+    assert (calls.count("slots"), calls.count("emergence")) == (6, 2 * done)  # nothing was asked twice
+    assert resumed.findings == analyze(trained, asked).findings
+
+
 @pytest.mark.parametrize("name", ["result.json", "arrays.safetensors"])
 def test_a_corrupt_cache_entry_is_computed_again(tmp_path: Path, calls: list[str], name: str) -> None:
     path, out = checkpoint(tmp_path), tmp_path / "out"
