@@ -176,7 +176,8 @@ def _mean_of_product(
     table: NDArray[np.float64], left: NDArray[np.int64], right: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     def shares(drawn: NDArray[np.int64], size: int) -> NDArray[np.float64]:
-        share: NDArray[np.float64] = (drawn[..., None] == np.arange(size)).mean(-2)
+        counts: NDArray[np.int64] = np.apply_along_axis(np.bincount, -1, drawn, minlength=size)
+        share: NDArray[np.float64] = counts / drawn.shape[-1]
         return share
 
     rows, columns = shares(left, table.shape[0]), shares(right, table.shape[1])
