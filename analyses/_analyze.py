@@ -35,6 +35,7 @@ from valuelens.models.icrl import (
     checkpoint_paths,
     checkpoint_record,
     checkpoint_task,
+    entry_of,
     load,
     one_thread,
 )
@@ -87,7 +88,7 @@ def analyze(
     Raises:
         InputError: There is nothing to analyse (or nothing usable), a name is unknown, or `out` holds another result.
     """
-    if not path.exists():
+    if not path.exists() and entry_of(path) is None:
         raise InputError("a checkpoint or run folder must exist", "found nothing", str(path))
     started, config = time.monotonic(), config or AnalysisConfig()
     run = checkpoint_paths(path)

@@ -4,7 +4,7 @@ Shape legend: `iterate` 0..L, `layer` L, `batch` tasks, `pos` the n source colum
 `band` mean and interval.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float
@@ -15,7 +15,15 @@ from valuelens.analyses._context_length import context_lengths, fixed_point_erro
 from valuelens.analyses._extrapolation import extrapolation
 from valuelens.analyses._result import Array, Control, Finding, Result, merged
 from valuelens.analyses._rule import Rule, rule_of, tabular_kernel
-from valuelens.analyses._subject import NONE_COUNTS, Subject, band, blind_distances, share, task_mean
+from valuelens.analyses._subject import (
+    NONE_COUNTS,
+    Subject,
+    band,
+    blind_distances,
+    in_float64,
+    share,
+    task_mean,
+)
 from valuelens.models.icrl import at_states
 from valuelens.probe import (
     StateKernel,
@@ -31,7 +39,10 @@ from valuelens.probe import (
 
 _ROUNDING = 1e-6
 """Relative rounding of a ratio of errors that are as small as 1e-9."""
-_LIST = "one for each depth: bands of the figure and of the arrays"
+_NO_RATE = dict.fromkeys(
+    ("estimate", "interval", "control"), "no context shows three errors in a row above rounding"
+)
+_LIST = "a list over depths; the arrays have the bands of the largest distances"
 _Layer = tuple[dict[str, int | str], int]
 
 
@@ -40,11 +51,13 @@ def convergence(subject: Subject) -> Result:
 
     Distances are the largest over the states that a context leaves (its sources). What concerns the empirical fixed
     point leaves out contexts whose S_n never was a source. Of models without an update over states only the errors
-    against depth and context length are measured.
+    against depth and context length, and tied layers repeated, are measured. In double precision whatever the
+    subject's: in single precision rounding hides what layers do to small errors.
 
     Args:
         subject: Any model and tasks.
     """
+    subject = in_float64(subject)
     rule, why = rule_of(subject)
     parts = [_towards_truth(subject), context_lengths(subject, rule), extrapolation(subject, rule)]
     if rule is None:
@@ -185,11 +198,10 @@ def _decay(subject: Subject, found: _Contraction) -> tuple[list[Finding], dict[s
     for layers, rate in rates.items():
         known = rate.isfinite()
         control = ("the spectral radius", found.radius[0][known])
-        findings.append(
-            task_mean(
-                subject, "depth_rate", rate[known], control, definition="choice", index={"layers": layers}
-            )
+        found_rate = task_mean(
+            subject, "depth_rate", rate[known], control, definition="choice", index={"layers": layers}
         )
+        findings.append(found_rate if bool(known.any()) else replace(found_rate, reasons=_NO_RATE))
     findings.append(
         task_mean(subject, "context_floor", found.left, _chain_floor(subject), definition="choice")
     )

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from valuelens.analyses._result import Array, Control, Finding, Result
-from valuelens.analyses._subject import Subject, has_free_slots, state_summary, weights_of
+from valuelens.analyses._subject import FEW, Subject, has_free_slots, state_summary, weights_of
 from valuelens.models.icrl import SoftmaxTD
 from valuelens.probe import (
     adjoint_step,
@@ -23,7 +23,6 @@ from valuelens.probe import (
 
 Matrices = Float[Tensor, "layer batch state state"]
 
-_FEW = "too few tasks, or no spread between them"
 _EMPTY = "unidentified: memories are empty at the input, so w_T and w_C of the first untied layer were never trained"
 _MIXED = "a free model with two heads may mix its slots (theory A8): neither w nor the costate of a value is identified"
 _FADED = "not defined: the read-out hardly depends on the values before this layer (costates below 1e-9)"
@@ -115,7 +114,7 @@ def _backwards(costates: Float[Tensor, "iterate batch state"], steps: Matrices) 
 def _gap(subject: Subject, layer: int, weights: str, gap: Tensor, beside: tuple[str, Tensor]) -> Finding:
     interval = mean_interval(gap, seed=subject.seed)
     why = _FADED if not len(gap) else _EMPTY if bool(gap.isnan().any()) else None
-    reasons = {} if interval else {"interval": why or _FEW}
+    reasons = {} if interval else {"interval": why or FEW}
     if why is not None:
         reasons |= {"estimate": why, "control": "not applicable: the estimate is not there"}
     return Finding(

@@ -7,10 +7,9 @@ from statistics import median
 
 import pandas as pd
 import torch
-from scipy.stats import binomtest
 
 from valuelens.analyses._result import Control, Finding
-from valuelens.probe import student_interval
+from valuelens.probe import share_interval, student_interval
 
 Steps = dict[str, dict[int, float]]
 """By property and seed: the step from which it lasts, infinity if it does not."""
@@ -132,7 +131,7 @@ def _order(order: list[str], num_seeds: int) -> Finding:
 def _precedes(steps: Steps, first: str, second: str) -> Finding:
     pairs = [(steps[first][seed], steps[second][seed]) for seed in steps[first]]
     earlier, same = sum(a < b for a, b in pairs), sum(a == b for a, b in pairs)
-    n, limits = len(pairs), binomtest(earlier, len(pairs)).proportion_ci(0.95, method="exact")
+    n, limits = len(pairs), share_interval(earlier, len(pairs))
     enough = n >= FEWEST_SEEDS
     return Finding(
         name="emergence_precedes",
@@ -141,7 +140,7 @@ def _precedes(steps: Steps, first: str, second: str) -> Finding:
         n=n,
         definition="choice",
         index={"first": first, "second": second},
-        interval=(float(limits.low), float(limits.high)) if enough else None,
+        interval=limits if enough else None,
         control=Control(
             name="at the same checkpoint, and the other way round",
             estimate=[same / n, (n - earlier - same) / n],

@@ -1,6 +1,6 @@
 """What becomes of tied layers that are run deeper than they were trained: errors up to 60 layers, and why.
 
-Shape legend: `iterate` 0..60, `batch` tasks.
+Shape legend: `iterate` 0..60 (to twice the trained depth if that is more), `batch` tasks.
 """
 
 import math
@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from valuelens.analyses._result import Array, Control, Finding, Result
-from valuelens.analyses._rule import Rule
+from valuelens.analyses._rule import ONE_LAYER, Rule
 from valuelens.analyses._subject import (
     FEW,
     Subject,
@@ -29,18 +29,20 @@ _TD = "the same kernel with w = (1, 1, -1)"
 
 
 def extrapolation(subject: Subject, rule: Rule | None) -> Result:
-    """Errors of 0..60 tied layers, and, of a rule over states, why: the spectral radius of the population map.
+    """Errors of tied layers, repeated, and, of a rule over states, why: the spectral radius of the population map.
 
-    A map whose radius is at least 1 on a task does not converge there, however long the context (theory A5).
+    A map whose radius is at least 1 on a task does not contract there, however long the context (theory A5).
 
     Args:
         subject: Any model; layers that are not tied cannot be repeated.
         rule: Its update over states, if there is one.
     """
     model = subject.model
-    if not isinstance(model, SoftmaxTD | LinearAttention) or not (model.tied or model.num_layers == 1):
-        why = "untied layers cannot be repeated: there is no layer beyond the last"
-        return Result(kind="in-context-rl", skipped=({"what": "depth extrapolation", "why": why},))
+    alone = model.num_layers == 1
+    if not isinstance(model, SoftmaxTD | LinearAttention) or not (model.tied or alone):
+        return _skipped("untied layers cannot be repeated: there is no layer beyond the last")
+    if alone and isinstance(model, SoftmaxTD):
+        return _skipped(ONE_LAYER)
     depth = max(_DEPTH, 2 * model.num_layers)
     own = _repeated(subject, model, depth) if rule is None else _errors(subject, rule, depth, rule.w[0])
     other = None if rule is None else _errors(subject, rule, depth, TD_WEIGHTS.to(rule.w))
@@ -52,6 +54,10 @@ def extrapolation(subject: Subject, rule: Rule | None) -> Result:
     if other is not None:
         arrays["extrapolation_control"] = Array(axes="iterate", values=other.mean(1))
     return Result(kind="in-context-rl", findings=tuple(findings), arrays=arrays)
+
+
+def _skipped(why: str) -> Result:
+    return Result(kind="in-context-rl", skipped=({"what": "depth extrapolation", "why": why},))
 
 
 def _radius(subject: Subject, rule: Rule) -> list[Finding]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from valuelens.analyses._result import Control, Finding, Result
 from valuelens.analyses._shifts import Shift, shifts
-from valuelens.analyses._subject import Subject, evaluation_stream, mean_square_ratio
+from valuelens.analyses._subject import FEW, Subject, evaluation_stream, mean_square_ratio
 from valuelens.models import InputError
 from valuelens.models.icrl import (
     CartPolePool,
@@ -189,7 +189,7 @@ def _finding(
         index=index,
         interval=interval,
         control=Control(name=", ".join(RIVALS), estimate=[*beside]),
-        reasons={} if interval else {"interval": "too few tasks, or no spread between them"},
+        reasons={} if interval else {"interval": FEW},
     )
 
 

@@ -24,7 +24,7 @@ from valuelens.analyses._landscape import (
 )
 from valuelens.analyses._neu_slices import depth_arrays, plane_arrays, segment_arrays
 from valuelens.analyses._result import Control, Definition, Finding, Result
-from valuelens.analyses._subject import Subject, has_free_slots, weights_of
+from valuelens.analyses._subject import FEW, Subject, has_free_slots, weights_of
 from valuelens.models.icrl import SoftmaxTD, has_state_form
 from valuelens.probe import (
     UpdateNorm,
@@ -44,10 +44,11 @@ _MIXED = (
     "a straight way between weights depends on which"
 )
 _OVERFLOW = "the values overflow"
-_FEW = "too few tasks, or no spread between them"
-_LARGE, _FEW_TASKS = 20_000, 64
+_LARGE, FEW_TASKS = 20_000, 64
 """Models of more parameters have neu_parameter measured on the first few tasks: one gradient a task is held."""
-_EXACT = "an exact gradient on these tasks; neu_parameter has an interval"
+_EXACT = (
+    "the norm of a mean over tasks, which chance makes larger; neu_parameter is unbiased and has an interval"
+)
 
 
 def neu(subject: Subject) -> Result:
@@ -118,14 +119,14 @@ def _parameter_form(
 
 def _updates(chain: Chain, ground: Landscape, point: Point) -> UpdateNorm:
     large = sum(x.numel() for x in point.values()) > _LARGE
-    ground = ground.first(_FEW_TASKS) if large else ground
+    ground = ground.first(FEW_TASKS) if large else ground
     residual = chain.residual(ground.values(point))
     return update_norm(task_gradients(ground.values_of, point, ground.inputs, residual))
 
 
 def _parameter_norm(subject: Subject, at: str, norm: UpdateNorm) -> Finding:
     interval = inner_product_interval(norm.products, seed=subject.seed)
-    reasons = {} if interval else {"interval": _FEW}
+    reasons = {} if interval else {"interval": FEW}
     if not bool(norm.unbiased.isfinite()):
         reasons |= {"estimate": "not defined: two halves need two tasks, or the values overflow"}
     if not bool(norm.plug_in.isfinite()):
@@ -211,7 +212,7 @@ def _task_mean(
 ) -> Finding:
     interval = mean_interval(sample, seed=subject.seed)
     estimate = float(sample.mean())
-    reasons = {} if interval else {"interval": _FEW}
+    reasons = {} if interval else {"interval": FEW}
     if not math.isfinite(estimate):
         reasons |= {"estimate": f"not defined: {_OVERFLOW}"}
     definition: Definition = "choice" if name == "neu_task" else "derived"

@@ -16,7 +16,7 @@ from valuelens.analyses._landscape import (
     random_direction,
 )
 from valuelens.analyses._result import Array
-from valuelens.analyses._subject import Subject
+from valuelens.analyses._subject import Subject, evaluation_stream
 from valuelens.models.icrl import (
     ContextStatistics,
     MarkovRewardProcess,
@@ -28,6 +28,7 @@ from valuelens.models.icrl import (
     state_form_iterates,
 )
 
+_LONG = 2
 LENGTHS = (30, 100, 300, 1000)
 """Context lengths of the curves against depth; endless contexts follow, as length 0."""
 DEPTH = 60
@@ -110,7 +111,7 @@ def depth_arrays(subject: Subject, chain: Chain, sharpness: float, alpha: float)
         alpha: Its step size.
     """
     mrp = _first(subject.mrp)
-    states = rollout(mrp, max(LENGTHS), torch.Generator().manual_seed(subject.seed))
+    states = rollout(mrp, max(LENGTHS), evaluation_stream(subject.seed, _LONG))
     endless = population_statistics(mrp)
     contexts = [*(context_statistics(mrp, states[:, : n + 1]) for n in LENGTHS), endless]
     A = sharpness * torch.eye(mrp.features.shape[-1], dtype=mrp.P.dtype)[None]

@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from valuelens.analyses._subject import Subject
+from valuelens.analyses._subject import Subject, evaluation_stream
 from valuelens.models.icrl import (
     MarkovRewardProcess,
     SoftmaxTD,
-    context_statistics,
+    at_states,
     has_state_form,
     rollout,
 )
@@ -23,7 +23,11 @@ from valuelens.probe import (
     bilinear_scores,
     population_state_kernel,
     softmax_td_states,
+    state_kernel_from_scores,
 )
+
+ONE_LAYER = "a single layer meets empty memories, so its w_T and w_C have no effect (theory A8)"
+"""Why one layer of softmax TD cannot be repeated."""
 
 _TABULAR = 60.0
 """Score of a state on itself that leaves others exp(-60) of the attention: rounding."""
@@ -110,31 +114,23 @@ def rule_of(subject: Subject) -> tuple[Rule | None, str]:
             None,
             f"{why} (theory A4); errors against depth and context length are those of the model itself",
         )
+    if model.num_layers == 1:
+        return None, ONE_LAYER
     w, A = model.V[:, -1, -3:].detach(), model.A[:, : model.feature_dim, : model.feature_dim].detach()
-    tied = model.tied or model.num_layers == 1
-    return Rule(A=A, w=w, gamma=subject.context.gamma, tied=tied), ""
+    return Rule(A=A, w=w, gamma=subject.context.gamma, tied=model.tied), ""
 
 
 def kernel_of(
     scores: Float[Tensor, "batch state state"], mrp: MarkovRewardProcess, states: Int[Tensor, "batch pos"]
 ) -> StateKernel:
-    """`state_kernel_from_scores` by counting, which long contexts need: its cost grows with n only by the count.
+    """`state_kernel_from_scores` of contexts of a task.
 
     Args:
         scores: g(dest, src) between states.
         mrp: One task a context.
         states: S_0..S_n of each.
     """
-    counted = context_statistics(mrp, states)
-    M = (scores + counted.log_counts[:, None, :]).softmax(-1)
-    visited = counted.log_counts > -torch.inf
-    return StateKernel(
-        M_hat=M,
-        P_hat=M @ counted.transitions,
-        r_hat=(M @ mrp.r[..., None])[..., 0],
-        visited=visited,
-        closed=visited.gather(1, states[:, -1:]).squeeze(1),
-    )
+    return state_kernel_from_scores(scores, states, at_states(mrp.r, states[:, :-1]))
 
 
 def tabular_kernel(mrp: MarkovRewardProcess, states: Int[Tensor, "batch pos"]) -> StateKernel:
@@ -155,5 +151,4 @@ def trajectories(subject: Subject, num_steps: int, stream: int) -> Int[Tensor, "
         num_steps: Transitions.
         stream: Number of the stream.
     """
-    generator = torch.Generator().manual_seed(stream * 1_000_003 + subject.seed)
-    return rollout(subject.mrp, num_steps, generator)
+    return rollout(subject.mrp, num_steps, evaluation_stream(subject.seed, stream))

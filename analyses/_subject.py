@@ -3,6 +3,7 @@
 Shape legend: `batch` tasks, `pos` the n+1 columns of a context, `state` S, `layer` L, `iterate` 0..L.
 """
 
+from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -115,8 +116,26 @@ def subject(
     """
     generator = evaluation_stream(seed)
     mrp, states = task_sampler(task, generator).sample(num_tasks, task.context_length, generator, dtype)
-    context = context_of(mrp, states)
-    model = model.to(dtype).eval()
+    return _read(model.to(dtype).eval(), task, mrp, context_of(mrp, states), seed)
+
+
+def in_float64(subject: Subject) -> Subject:
+    """The same model, tasks and contexts in double precision: errors of iterates are followed down to 1e-9.
+
+    Args:
+        subject: In any precision; its model is left alone.
+    """
+    mrp, context = subject.mrp, subject.context
+    if mrp.r.dtype == torch.float64:
+        return subject
+    exact = {name: getattr(mrp, name).double() for name in ("P", "r", "p0", "features")}
+    seen = replace(context, features=context.features.double(), rewards=context.rewards.double())
+    return _read(deepcopy(subject.model).double(), subject.task, replace(mrp, **exact), seen, subject.seed)
+
+
+def _read(
+    model: ValueLearner, task: TaskConfig, mrp: MarkovRewardProcess, context: Context, seed: int
+) -> Subject:
     num_queries = 2 + context.num_transitions
     prompt = model.prompt(context, context.features)
     residuals = residual_stream(model, prompt, num_queries=num_queries)
@@ -124,14 +143,19 @@ def subject(
         lens = torch.stack([model.read_out(resid)[:, -num_queries:] for resid in residuals])
     lost = int((~lens.square().sum((0, 2)).isfinite()).sum())
     if lost:
-        found = f"found overflow on {lost} of {num_tasks}"
+        found = f"found overflow on {lost} of {len(context.states)}"
         raise InputError("the model's values must be finite on every evaluation task", found, "read-out")
     return Subject(model=model, task=task, mrp=mrp, context=context, lens=lens, seed=seed)
 
 
-def evaluation_stream(seed: int) -> torch.Generator:
-    """The stream that evaluation tasks are drawn from, never the training stream of the same seed."""
-    entropy = int(np.random.SeedSequence((_STREAM, seed)).generate_state(1, np.uint64)[0])
+def evaluation_stream(seed: int, *purpose: int) -> torch.Generator:
+    """The stream that evaluation tasks are drawn from, never the training stream of the same seed.
+
+    Args:
+        seed: Of the evaluation.
+        *purpose: Numbers of another stream, for what is drawn besides the tasks.
+    """
+    entropy = int(np.random.SeedSequence((_STREAM, seed, *purpose)).generate_state(1, np.uint64)[0])
     return torch.Generator().manual_seed(entropy)
 
 

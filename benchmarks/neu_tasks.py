@@ -12,6 +12,8 @@ from valuelens import probe
 from valuelens.models import icrl
 
 NUM_TASKS, DEPTH = 64, 60
+EVALUATION = 1_000_000
+"""Added to seeds: no stream of a training run."""
 DIRECTIONS, RANDOM = 100, 200
 LENGTHS = (30, 100, 300, 1000, 3000)
 SHARP = {"one-hot": 12.0, "sphere": 1000.0}
@@ -42,7 +44,7 @@ class Tasks:
     """The tasks of one seed, with endless contexts (n = 0) and the beginnings of one long trajectory each."""
 
     def __init__(self, task: icrl.TaskConfig, seed: int) -> None:
-        self.generator = torch.Generator().manual_seed(seed)
+        self.generator = torch.Generator().manual_seed(EVALUATION + seed)
         sampler = icrl.task_sampler(task, self.generator)
         mrp, states = sampler.sample(NUM_TASKS, max(LENGTHS), self.generator, torch.float64)
         self.mrp, self.mu, self.states = mrp, mrp.stationary, states

@@ -97,7 +97,7 @@ def depth_rate(
     """
     rest = errors[first:]
     kept = ((rest > floor) & rest.isfinite()).cummin(0).values
-    layer = torch.arange(len(rest), dtype=errors.dtype)[:, None].expand_as(rest)
+    layer = torch.arange(len(rest), dtype=errors.dtype, device=errors.device)[:, None].expand_as(rest)
     count = kept.sum(0).to(errors.dtype)
     centred = (layer - layer.where(kept, 0).sum(0) / count).where(kept, 0)
     slope = (centred * rest.log().where(kept, 0)).sum(0) / centred.square().sum(0)
@@ -162,7 +162,7 @@ def floor_slope_interval(
 
 
 def deep_values(
-    kernel: StateKernel, *, gamma: float, w: Float[Tensor, "3"] = TD_WEIGHTS, doublings: int = 14
+    kernel: StateKernel, *, gamma: float, w: Float[Tensor, "3"] = TD_WEIGHTS, doublings: int
 ) -> Float[Tensor, "batch state"]:
     """Values of all states after 2^doublings equal layers from v = 0: what depth alone can reach.
 

@@ -152,7 +152,8 @@ def state_kernel_from_scores(
 
     With c(s') visits as a source, M(s, s') = c(s') e^g(s,s') / sum_u c(u) e^g(s,u), P_hat = M P_emp and
     r_hat = M r_emp, where P_emp and r_emp are the context's own transition frequencies and mean rewards. It costs
-    S x S where a layer costs n x n, and every row is there: the exact read-out at states that were never seen.
+    S x S where a layer costs n x n (n only for counting), and every row is there: the exact read-out at states that
+    were never seen.
 
     Args:
         scores: g(dest, src) of each state (row) on each state.
@@ -164,18 +165,23 @@ def state_kernel_from_scores(
     """
     n = rewards.shape[-1]
     check_columns(n, queries=states.shape[-1], keys=n, where="state_kernel_from_scores")
-    columns = _indicators(states, scores.shape[-1], "state_kernel_from_scores").to(scores.dtype)
-    sources, successors = columns[:, :n], columns[:, 1 : n + 1]
-    counts = sources.sum(1)
+    S = scores.shape[-1]
+    _check_states(states, S, "state_kernel_from_scores")
+    sources, successors = states[:, :n].long(), states[:, 1 : n + 1].long()
+    flat = scores.new_zeros(len(states), S * S)
+    ones = torch.ones_like(sources, dtype=scores.dtype)
+    transitions = flat.scatter_add(1, sources * S + successors, ones).view_as(scores)
+    counts = transitions.sum(-1)
     M = (scores + rearrange(counts.log(), "batch state -> batch 1 state")).softmax(-1)
     per_visit = M / rearrange(counts.clamp(min=1), "batch state -> batch 1 state")
-    transitions = einsum(sources, successors, "batch k state, batch k successor -> batch state successor")
+    paid = torch.zeros_like(counts).scatter_add(1, sources, rewards.to(counts.dtype))
+    visited = counts > 0
     return StateKernel(
         M_hat=M,
         P_hat=per_visit @ transitions,
-        r_hat=einsum(per_visit, sources, rewards, "batch row state, batch k state, batch k -> batch row"),
-        visited=counts > 0,
-        closed=(counts > 0).gather(1, states[:, n : n + 1].long()).squeeze(1),
+        r_hat=einsum(per_visit, paid, "batch row state, batch state -> batch row"),
+        visited=visited,
+        closed=visited.gather(1, states[:, n : n + 1].long()).squeeze(1),
     )
 
 
@@ -201,8 +207,9 @@ def population_state_kernel(
 ) -> StateKernel:
     """The state-level summary of an endless context: M_pi, P_pi = M_pi P and r_pi = M_pi r.
 
-    With it every function of a `StateKernel` gives its limit n -> infinity. At w = alpha (1, 1, -1) its fixed point is
-    v_pi, whatever the scores; at other w it is that of the discount gamma w_T / |w_C| and the rewards w_R / |w_C| r.
+    With it every function of a `StateKernel` gives its limit n -> infinity. At w = alpha (1, 1, -1) v_pi
+    is a fixed point, whatever the scores, and the only one on visited states where M_pi is invertible; at other w so is
+    the value of the discount gamma w_T / |w_C| and the rewards w_R / |w_C| r.
 
     Source: arXiv 2605.07333, by its audit (theory A4, A5).
 
@@ -327,10 +334,14 @@ def check_columns(n: int, *, queries: int, keys: int, where: str) -> None:
         raise ValueError(f"a kernel must have at least {n} sources; found {keys}; {where}")
 
 
-def _indicators(states: Tensor, num_states: int, where: str) -> Tensor:
+def _check_states(states: Tensor, num_states: int, where: str) -> None:
     low, high = int(states.min()), int(states.max())
     if low < 0 or high >= num_states:
         raise ValueError(f"states must lie in 0..{num_states - 1}; found {low}..{high}; {where}")
+
+
+def _indicators(states: Tensor, num_states: int, where: str) -> Tensor:
+    _check_states(states, num_states, where)
     return torch.nn.functional.one_hot(states.long(), num_states)
 
 

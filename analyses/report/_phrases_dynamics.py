@@ -22,7 +22,7 @@ _CLOSED = "contexts whose last state was a source"
 CONVERGENCE = {
     "bottleneck": Phrase(
         noun="what limits the values most",
-        text="Of depth, context and weights, what limits the values most is: {x}",
+        text="Of depth, context and weights, what limits the values most is: {x}, chosen and judged on the same tasks",
         beside="as {name}: {c}",
     ),
     "depth_error": Phrase(
@@ -71,8 +71,9 @@ CONVERGENCE = {
         comment=radius,
     ),
     "divergence_share": Phrase(
-        noun="the share of tasks on which the repeated update does not converge",
-        text="The share of tasks on which the repeated update does not converge, however long the context, is {x}",
+        noun="the share of tasks on which the repeated update does not contract",
+        text="The share of tasks on which the repeated update does not contract (spectral radius 1 or more), "
+        "however long the context, is {x}",
         beside="with {name} it is {c}",
     ),
     "fixed_point_error": Phrase(
@@ -134,7 +135,8 @@ NEU = {
     ),
     "neu_gradient_norm": Phrase(
         noun="the slope of NEU at {at}",
-        text="Over {contexts}, the gradient of NEU by the weights at {at} has norm {x}",
+        text="Over {contexts}, the gradient of NEU by the weights at {at} has norm {x}, which chance makes "
+        "larger where the gradient is small",
         beside="at {name} it is {c}",
     ),
 }

@@ -103,7 +103,7 @@ WEIGHTS = {
     ),
     "sparsity": Phrase(
         noun="{whose} entries of {matrix} on and off the support of theta_TD",
-        text="{whose} entries of {matrix}, as its source paper plots them ({unit}), are {x}",
+        text="{whose} entries of {matrix}, much as its source paper plots them ({unit}), are {x}",
         beside="{name} have {c}",
     ),
     "target_residual": Phrase(

@@ -35,6 +35,7 @@ MODELS = {
 }
 NO_RULE = "contraction, rate, fixed point, statistical floor and bottleneck"
 SKIPPED = {
+    "one layer": ["depth extrapolation", NO_RULE],
     "tsm untied factored": ["depth extrapolation", NO_RULE],
     "dual": [NO_RULE],
     "dual full": [NO_RULE, "NEU by the weights and its landscape", "credit"],

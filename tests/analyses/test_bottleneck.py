@@ -37,7 +37,7 @@ def numbers(finding: Finding) -> list[float]:
 @pytest.mark.parametrize(
     ("limit", "model", "n"),
     [
-        ("depth", star(1), 150),
+        ("depth", star(2), 150),
         ("context", star(30), 10),
         ("weights", star(30, (1.0, 1.6, -1.0)), 150),  # effective discount .8
         ("depth", star(6, (0.05, 0.05, -0.05)), 100),

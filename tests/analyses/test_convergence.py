@@ -175,3 +175,23 @@ def test_features_that_tell_nothing_are_no_limit_that_can_be_lifted(tmp_path: Pa
     result.summary()
     assert one(result, "bottleneck").estimate == "none"  # all states look alike, so nothing helps
     assert number(one(result, "divergence_share")) == 1  # an eigenvalue 1: differences never move
+
+
+def test_single_precision_is_no_excuse_for_rounding() -> None:
+    """In float32 rounding would look like layers that stretch errors beyond their norm."""
+    task = TaskConfig(num_states=6, features="one-hot", context_length=300)
+    model = theta_star(feature_dim=6, num_layers=40, gamma=0.5, sharpness=8.0)
+    result = convergence(subject(model, task, num_tasks=16, dtype=torch.float32))
+    assert number(one(result, "contraction_violations")) == 0
+    ratio = one(result, "contraction_ratio")
+    assert number(ratio) <= control(ratio) < 1
+    assert next(model.parameters()).dtype == torch.float32  # the model itself is left alone
+
+
+def test_too_few_layers_for_a_late_rate_say_so() -> None:
+    model = theta_star(feature_dim=4, num_layers=3, gamma=0.5, sharpness=8.0)
+    result = convergence(subject(model, TaskConfig(), num_tasks=16))
+    (late,) = result.find("depth_rate", layers="the later")
+    assert late.estimate is None
+    assert late.reasons["estimate"] == "no context shows three errors in a row above rounding"
+    assert number(result.find("depth_rate", layers="all")[0]) < 1

@@ -182,13 +182,13 @@ def test_the_fixed_point_is_that_of_the_effective_discount_whatever_the_kernel(
 def test_depth_without_end_reaches_the_fixed_point_and_doubling_is_repeating() -> None:
     kernel = planted(chains(32), 12)
     assert_close(deep_values(kernel, gamma=GAMMA, doublings=5), values(kernel, depth=32)[-1])
-    deep, target = deep_values(kernel, gamma=GAMMA), fixed_point(kernel, gamma=GAMMA)
+    deep, target = deep_values(kernel, gamma=GAMMA, doublings=14), fixed_point(kernel, gamma=GAMMA)
     kept = kernel.visited & kernel.closed[:, None]
     assert_close(deep[kept], target[kept])
     assert bool(deep.isfinite().all())  # also at states that were never a source
     assert not bool(kernel.visited.all())
     w = torch.tensor([1.0, 2.6, -1.0], dtype=torch.float64)
-    assert not bool(deep_values(kernel, gamma=GAMMA, w=w).isfinite().all())
+    assert not bool(deep_values(kernel, gamma=GAMMA, w=w, doublings=14).isfinite().all())
 
 
 LENGTHS = torch.tensor([10.0, 100.0, 1000.0], dtype=torch.float64)
