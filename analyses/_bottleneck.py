@@ -76,7 +76,7 @@ def _finding(subject: Subject, rule: Rule, errors: dict[str, Tensor]) -> Finding
     interval = ratio_interval(errors[best], errors["now"], seed=subject.seed)
     limits = lifted[best] <= _GAIN * shares["now"] and interval is not None and interval[1] < 1
     numbers: list[Scalar] = [shares.get(name) for name in NAMES]
-    reasons = {"interval": "a word; the ratio that decides it has one below 1"}
+    reasons = {"interval": "a word; it is decided by the interval of a ratio of squared errors"}
     if not all(isinstance(x, float) and abs(x) < float("inf") for x in numbers):
         reasons["control"] = "deeper layers do not exist" if not rule.tied else "repeating the layer diverges"
     return Finding(

@@ -25,6 +25,8 @@ Matrices = Float[Tensor, "layer batch state state"]
 
 _EMPTY = "unidentified: memories are empty at the input, so w_T and w_C of the first untied layer were never trained"
 _MIXED = "a free model with two heads may mix its slots (theory A8): neither w nor the costate of a value is identified"
+_EXACT = 1e-9
+_ROUNDING = "an exact identity: what is left is rounding"
 _FADED = "not defined: the read-out hardly depends on the values before this layer (costates below 1e-9)"
 _FLOOR = 1e-9
 """Contexts whose costate has a smaller norm are left out: the rest is rounding."""
@@ -112,9 +114,10 @@ def _backwards(costates: Float[Tensor, "iterate batch state"], steps: Matrices) 
 
 
 def _gap(subject: Subject, layer: int, weights: str, gap: Tensor, beside: tuple[str, Tensor]) -> Finding:
-    interval = mean_interval(gap, seed=subject.seed)
+    exact = bool((gap < _EXACT).all())
+    interval = None if exact else mean_interval(gap, seed=subject.seed)
     why = _FADED if not len(gap) else _EMPTY if bool(gap.isnan().any()) else None
-    reasons = {} if interval else {"interval": why or FEW}
+    reasons = {} if interval else {"interval": why or (_ROUNDING if exact else FEW)}
     if why is not None:
         reasons |= {"estimate": why, "control": "not applicable: the estimate is not there"}
     return Finding(

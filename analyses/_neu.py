@@ -68,23 +68,22 @@ def neu(subject: Subject) -> Result:
         grounds[ENDLESS] = population_landscape(subject)
     points: dict[str, Point] = {CHECKPOINT: own_point(subject, weights)}
     if weights is not None:
-        points |= {STAR: star_point(subject, weights, 1.0), FITTED_STAR: star_point(subject, weights)}
+        points[STAR] = star_point(subject, weights, 1.0)
+    mixed = isinstance(model, SoftmaxTD) and has_free_slots(model)
+    if weights is not None and not mixed:
+        points[FITTED_STAR] = star_point(subject, weights)
     findings = _task_form(subject, chain, grounds, points)
     findings += _squared_error(subject, chain, finite, points)
-    arrays = (
-        {}
-        if weights is None
-        else depth_arrays(subject, chain, *(float(x.mean()) for x in star_scales(subject, weights)))
-    )
-    if isinstance(model, SoftmaxTD) and has_free_slots(model):
+    if mixed:
         skipped = ({"what": "NEU by the weights and its landscape", "why": _MIXED},)
-        return Result(kind="in-context-rl", findings=tuple(findings), arrays=arrays, skipped=skipped)
+        return Result(kind="in-context-rl", findings=tuple(findings), skipped=skipped)
     findings += _parameter_form(subject, chain, finite, points)
     findings += _gradients(subject, chain, grounds, points)
     if weights is None:
         skipped = ({"what": "NEU landscape", "why": _OTHER},)
         return Result(kind="in-context-rl", findings=tuple(findings), skipped=skipped)
     own, star = points[CHECKPOINT], points[FITTED_STAR]
+    arrays = depth_arrays(subject, chain, *(float(x.mean()) for x in star_scales(subject, weights)))
     arrays |= segment_arrays(chain, tuple(grounds.values()), own, star)
     arrays |= plane_arrays(subject, chain, finite, own, star)
     return Result(kind="in-context-rl", findings=tuple(findings), arrays=arrays)

@@ -112,10 +112,13 @@ def subject(
         dtype: Precision of the measurements.
 
     Raises:
-        InputError: The model's values overflow on some task.
+        InputError: The model's values overflow on some task, or every query has the true value 0.
     """
     generator = evaluation_stream(seed)
     mrp, states = task_sampler(task, generator).sample(num_tasks, task.context_length, generator, dtype)
+    if not bool(at_states(mrp.value, states[:, -1:]).any()):
+        found = f"found 0 on all {num_tasks} tasks"
+        raise InputError("some query must have a true value other than 0", found, "evaluation tasks")
     return _read(model.to(dtype).eval(), task, mrp, context_of(mrp, states), seed)
 
 

@@ -51,7 +51,8 @@ def ratio_interval(
 ) -> Interval | None:
     """Interval of sum(numerator) / sum(denominator), resampling tasks as pairs; none as for `mean_interval`.
 
-    None too where so few tasks differ that resamples without spread are among them.
+    None too where so few tasks differ that resamples without spread are among them. Of samples without negative values
+    no limit is negative.
 
     Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), section 12.5; the standard error of the
     ratio is that of its linearisation.
@@ -92,6 +93,8 @@ def ratio_interval(
             rng=np.random.default_rng(seed),
         ).confidence_interval
     low, high = (float(ratio - t * error) * unit_x / unit_y for t in (pivots.high, pivots.low))
+    if min(x.min(), y.min()) >= 0:
+        low = max(low, 0.0)
     return (low, high) if np.isfinite([low, high]).all() else None
 
 

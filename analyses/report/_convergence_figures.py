@@ -154,7 +154,7 @@ def _banded(
 
 def _logarithmic(ax: Axes, drawn: list[Any]) -> None:
     """A logarithmic scale that shows the measured curves; predictions may leave it."""
-    values = np.concatenate(drawn)
+    values = np.concatenate([*drawn, np.empty(0)])
     shown = values[(values > _BOTTOM) & (values < _TOP)]
     ax.set_yscale("log")
     if len(shown):

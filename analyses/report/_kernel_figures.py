@@ -64,7 +64,12 @@ def state_diagonal_figure(ax: Axes, result: Result, layer: int) -> Axes:
         (population, "very long contexts", BLUE, "o", -0.1),
         (empirical, "the contexts seen, where visited", ORANGE, "s", 0.1),
     ):
-        middle, low, high = np.nanquantile(values, [0.5, 0.05, 0.95], axis=0)
+        seen = np.where(
+            np.isnan(values).all(0), 0.0, values
+        )  # nanquantile warns of states that no context holds
+        middle, low, high = np.where(
+            np.isnan(values).all(0), np.nan, np.nanquantile(seen, [0.5, 0.05, 0.95], axis=0)
+        )
         style: dict[str, Any] = {"color": color, "marker": marker, "linestyle": "none", "capsize": 2}
         ax.errorbar(states + shift, middle, [middle - low, high - middle], label=label, linewidth=1, **style)
     even = result.arrays["stationary"].values.numpy().mean(0)

@@ -95,11 +95,6 @@ CONVERGENCE = {
     ),
 }
 
-
-def _no_better(x: float) -> str:
-    return ", so it does worse than seeing no state" if x > 1 else ""
-
-
 GENERALISATION = {
     "generalises_to": Phrase(
         noun="the list of tasks on which the model beats the constant predictor",
@@ -112,7 +107,6 @@ GENERALISATION = {
         noun="the value error {of} on {shift} against that of the constant predictor",
         text="On {shift}, without retraining, the squared value error {of} is {x} times that of the constant predictor",
         beside="on the same contexts {c}",
-        comment=_no_better,
     ),
 }
 

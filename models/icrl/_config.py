@@ -59,6 +59,8 @@ class TaskConfig(_Frozen):
     def _possible(self) -> Self:
         if self.env == "garnet" and self.num_states < 3:
             raise ValueError(f"garnet chains need three successors; found num_states {self.num_states}")
+        if self.env in ("boyan", "loop") and self.num_states < 3:
+            raise ValueError(f"{self.env} chains need at least 3 states; found num_states {self.num_states}")
         return self
 
 
