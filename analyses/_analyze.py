@@ -115,6 +115,10 @@ def analyze(
         if name in RUN_ANALYSES or place in (last if name in LAST_ONLY else chosen)
     ]
     parts = list(_answers(units, jobs, progress))
+    lost = [each["why"] for part in parts for each in part.skipped if "input" in each]
+    if lost and len(lost) == len(parts):
+        must = "a run must have a checkpoint that can be analysed"
+        raise InputError(must, f"found none: {lost[0]}", str(path))
     whole = merged(
         [Result(kind="in-context-rl", skipped=tuple(unusable)), *_sections(units, parts)],
         provenance=_provenance(asked, chosen, last, started),

@@ -86,7 +86,8 @@ def context_error_figure(ax: Axes, result: Result) -> Axes:
     ax.set_xticks(lengths, [f"{int(n):,}" for n in lengths])
     ax.minorticks_off()
     ax.set(xlabel="transitions in a context", ylabel="largest error over the states of a context")
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+    if drawn:
+        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
     return ax
 
 

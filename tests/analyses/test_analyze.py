@@ -370,6 +370,20 @@ def test_a_checkpoint_that_overflows_is_left_out(trained: Path, monkeypatch: pyt
     assert len(result.tables["emergence"]) == len(paths) - 1
 
 
+def test_a_run_of_which_nothing_can_be_analysed_is_refused(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def overflowing(*_: object, **__: object) -> object:
+        raise InputError("the model's values must be finite", "found overflow", "read-out")
+
+    monkeypatch.setattr(module, "subject", overflowing)
+    module._subject.cache_clear()
+    told = "a run must have a checkpoint that can be analysed; found none: the model's values must be finite"
+    with pytest.raises(InputError, match=told):
+        analyze(trained, AnalysisConfig(num_tasks=4, only=("slots",)), out=tmp_path / "out")
+    assert not (tmp_path / "out" / "result.json").exists()
+
+
 @pytest.mark.parametrize("name", ["tsm", "linear", "transformer"])
 def test_two_tasks_are_enough(tmp_path: Path, name: str) -> None:
     result = analyze(checkpoint(tmp_path, **MODELS[name]), AnalysisConfig(num_tasks=2, dtype="float32"))

@@ -123,3 +123,9 @@ def test_shares_are_bars_with_their_control(ax: Axes, star: Result) -> None:
         "infinity norm below 1",
         "spectral radius below 1",
     ]
+
+
+def test_too_few_tasks_for_a_curve_leave_the_frame_empty(ax: Axes) -> None:
+    model = theta_star(feature_dim=4, num_layers=2, gamma=0.5, sharpness=8.0)
+    context_error_figure(ax, convergence(subject(model, TaskConfig(), num_tasks=3)))
+    assert ax.get_legend() is None  # a warning would be an error
