@@ -73,8 +73,8 @@ def implicit_weight(
 
     Example:
         >>> x = torch.tensor([[[1.0], [2.0], [3.0]]])
-        >>> implicit_weight(2 * x[..., 0], x, torch.full((1, 3), 1 / 3))
-        tensor([[2.0000]])
+        >>> implicit_weight(2 * x[..., 0], x, torch.full((1, 3), 1 / 3)).round(decimals=3)
+        tensor([[2.]])
     """
     root = stationary.sqrt()[..., None]
     solution: Tensor = torch.linalg.lstsq(root * features, root * values[..., None]).solution
