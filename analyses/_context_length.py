@@ -11,7 +11,7 @@ from torch import Tensor
 
 from valuelens.analyses._result import Array, Control, Finding, Result
 from valuelens.analyses._rule import Rule, tabular_kernel, trajectories
-from valuelens.analyses._subject import FEW, Subject, band, mean_square_ratio
+from valuelens.analyses._subject import FEW, Subject, band, first_tasks, mean_square_ratio
 from valuelens.models.icrl import MarkovRewardProcess, Transformer, context_of
 from valuelens.probe import fixed_point, floor_slope, floor_slope_interval, sup_distance
 
@@ -115,7 +115,7 @@ def fixed_point_errors(subject: Subject, rule: Rule) -> list[Finding]:
 
 
 def _scan(subject: Subject, rule: Rule | None) -> _Scan:
-    mrp = subject.mrp if rule is not None else _first(subject.mrp, _READ)
+    mrp = subject.mrp if rule is not None else first_tasks(subject.mrp, _READ)
     lengths = _lengths(subject, _SHORT if rule is None else _LONG)
     states = trajectories(subject, max(lengths), _STREAM)[: len(mrp.r)]
     truth, rows = mrp.value, []
@@ -151,11 +151,6 @@ def _read(
     """The model's values of all states, through extra query columns."""
     with torch.no_grad():
         return subject.model.values(context_of(mrp, states), mrp.features)
-
-
-def _first(mrp: MarkovRewardProcess, count: int) -> MarkovRewardProcess:
-    P, r, p0, x = (tensor[:count] for tensor in (mrp.P, mrp.r, mrp.p0, mrp.features))
-    return MarkovRewardProcess(P=P, r=r, p0=p0, features=x, gamma=mrp.gamma)
 
 
 def _errors(scan: _Scan, contexts: str, kept: Tensor) -> Finding:

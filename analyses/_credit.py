@@ -11,6 +11,7 @@ from valuelens.analyses._result import Array, Control, Finding, Result
 from valuelens.analyses._subject import FEW, Subject, has_free_slots, state_summary, weights_of
 from valuelens.models.icrl import SoftmaxTD
 from valuelens.probe import (
+    ThetaStarDistance,
     adjoint_step,
     attention_patterns,
     by_state,
@@ -50,8 +51,9 @@ def credit(subject: Subject) -> Result:
         return _skipped("only softmax TD has value slots and a kernel over states whose adjoint this is")
     if has_free_slots(model):
         return _skipped(_MIXED)
-    costates, current = _costates(subject, model)
-    steps = _steps(subject, model)
+    weights = weights_of(subject)
+    costates, current = _costates(subject, model, weights)
+    steps = _steps(subject, model, weights)
     findings = []
     for layer in range(model.num_layers):
         kept = costates[layer].norm(dim=-1) > _FLOOR
@@ -74,18 +76,17 @@ def credit(subject: Subject) -> Result:
     return Result(kind="in-context-rl", findings=tuple(findings), arrays=arrays)
 
 
-def _costates(subject: Subject, model: SoftmaxTD) -> tuple[Tensor, Tensor]:
+def _costates(subject: Subject, model: SoftmaxTD, weights: ThetaStarDistance) -> tuple[Tensor, Tensor]:
     """Costates of the states before every layer and after the last, and what the current memory alone gives."""
-    scale = weights_of(subject).target_scale
     gradients = read_out_gradients(model, model.prompt(subject.context))
-    columns = column_costates(gradients, gamma=subject.context.gamma, target_scale=scale)
+    columns = column_costates(gradients, gamma=subject.context.gamma, target_scale=weights.target_scale)
     states, size = subject.context.states, subject.mrp.num_states
     return by_state(columns, states, size), by_state(gradients[..., -1], states, size)
 
 
-def _steps(subject: Subject, model: SoftmaxTD) -> tuple[Matrices, Matrices]:
+def _steps(subject: Subject, model: SoftmaxTD, weights: ThetaStarDistance) -> tuple[Matrices, Matrices]:
     """I + w_C M_hat + gamma w_T P_hat of every layer, with the model's own w and with the fitted one."""
-    weights, rows = weights_of(subject), model.V[:, -1, -3:].detach()
+    rows = model.V[:, -1, -3:].detach()
     own = rows * rows.new_tensor([1.0, weights.target_scale, 1.0])
     fitted = weights.step_size[:, None] * rows.new_tensor([1.0, 1.0, -1.0])
     w_T, w_C = weights.w_identified[:, 1:].unbind(-1)

@@ -16,10 +16,9 @@ from valuelens.analyses._landscape import (
     random_direction,
 )
 from valuelens.analyses._result import Array
-from valuelens.analyses._subject import Subject, evaluation_stream
+from valuelens.analyses._subject import Subject, evaluation_stream, first_tasks
 from valuelens.models.icrl import (
     ContextStatistics,
-    MarkovRewardProcess,
     SoftmaxTD,
     context_statistics,
     has_state_form,
@@ -110,7 +109,7 @@ def depth_arrays(subject: Subject, chain: Chain, sharpness: float, alpha: float)
         sharpness: c of theta*.
         alpha: Its step size.
     """
-    mrp = _first(subject.mrp)
+    mrp = first_tasks(subject.mrp, _TASKS)
     states = rollout(mrp, max(LENGTHS), evaluation_stream(subject.seed, _LONG))
     endless = population_statistics(mrp)
     contexts = [*(context_statistics(mrp, states[:, : n + 1]) for n in LENGTHS), endless]
@@ -131,11 +130,6 @@ def depth_arrays(subject: Subject, chain: Chain, sharpness: float, alpha: float)
 def _curve(chain: Chain, A: Tensor, w: Tensor, context: ContextStatistics) -> Tensor:
     values = state_form_iterates(A, w, context, gamma=chain.gamma, num_layers=DEPTH)
     return torch.stack([chain.neu(each).mean() for each in values])
-
-
-def _first(mrp: MarkovRewardProcess) -> MarkovRewardProcess:
-    parts = {name: getattr(mrp, name)[:_TASKS] for name in ("P", "r", "p0", "features")}
-    return MarkovRewardProcess(**parts, gamma=mrp.gamma)
 
 
 def _measures(chain: Chain, values: Tensor) -> Tensor:

@@ -352,6 +352,17 @@ def band(sample: Float[Tensor, "point task"], *, seed: int) -> Float[Tensor, "3 
     return torch.cat([sample.mean(1)[None], sample.new_tensor(limits).mT])
 
 
+def first_tasks(mrp: MarkovRewardProcess, count: int) -> MarkovRewardProcess:
+    """The first tasks of a batch.
+
+    Args:
+        mrp: Tasks with one batch axis.
+        count: How many; all if there are fewer.
+    """
+    parts = {name: getattr(mrp, name)[:count] for name in ("P", "r", "p0", "features")}
+    return replace(mrp, **parts)
+
+
 def another_context(context: Context) -> Context:
     """The same contexts with the rewards of their neighbours: a control that keeps every marginal."""
     return Context(
