@@ -50,6 +50,8 @@ from valuelens.probe._neu import mstde_minimum as mstde_minimum
 from valuelens.probe._neu import neu as neu
 from valuelens.probe._neu import task_gradients as task_gradients
 from valuelens.probe._neu import update_norm as update_norm
+from valuelens.probe._read_out import linear_read_out as linear_read_out
+from valuelens.probe._read_out import submodule_outputs as submodule_outputs
 from valuelens.probe._reparameterisation import LayerFit as LayerFit
 from valuelens.probe._reparameterisation import UpdateData as UpdateData
 from valuelens.probe._reparameterisation import fit_layer as fit_layer

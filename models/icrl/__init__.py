@@ -43,6 +43,10 @@ from valuelens.models.icrl._mrp import MarkovRewardProcess as MarkovRewardProces
 from valuelens.models.icrl._mrp import at_states as at_states
 from valuelens.models.icrl._mrp import context_of as context_of
 from valuelens.models.icrl._mrp import rollout as rollout
+from valuelens.models.icrl._network import LearnerNetwork as LearnerNetwork
+from valuelens.models.icrl._network import Network as Network
+from valuelens.models.icrl._network import Slot as Slot
+from valuelens.models.icrl._network import network_of as network_of
 from valuelens.models.icrl._pretrain import checkpoint_steps as checkpoint_steps
 from valuelens.models.icrl._pretrain import pretrain as pretrain
 from valuelens.models.icrl._prompt import linear_prompt as linear_prompt

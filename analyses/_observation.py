@@ -1,0 +1,141 @@
+"""A network seen from outside: the values of its layers on contexts, through nothing but its adapter.
+
+Shape legend: `batch` contexts, `pos` the n+1 columns S_0..S_n, `iterate` 0..L: before the first layer, then after each.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from valuelens.models import InputError
+from valuelens.models.icrl import Context, Network, Slot
+from valuelens.probe import linear_read_out, submodule_outputs
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Observation:
+    """Values of a network on contexts.
+
+    Attributes:
+        context: What it saw.
+        values: Of every column before the first layer (0 by convention: memories of a prompt are empty) and after
+            every layer, in the units of what the network returns.
+        returned: Its value of S_n.
+    """
+
+    context: Context
+    values: Float[Tensor, "iterate batch pos"]
+    returned: Float[Tensor, "batch"]
+
+    @property
+    def updates(self) -> Float[Tensor, "layer batch pos"]:
+        """What every layer added."""
+        return self.values.diff(dim=0)
+
+    @property
+    def unread(self) -> float:
+        """Share of the squared returned values that the last layer's values at S_n miss: 0 if the slots are right."""
+        missed = (self.values[-1, :, -1] - self.returned).square().sum()
+        return float(missed / self.returned.square().sum())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadOut:
+    """How the slots of a network are turned into values: found once, then used on every context.
+
+    Attributes:
+        slots: By layer.
+        direction: What the output of their hooks is multiplied with.
+    """
+
+    slots: tuple[Slot, ...]
+    direction: Float[Tensor, "D"]
+
+
+def value_slots_of(network: Network) -> tuple[Slot, ...]:
+    """The slots that show values, one a layer, in the order of layers.
+
+    Args:
+        network: Its adapter.
+
+    Raises:
+        InputError: There are none, or not exactly one for each of the layers 0..L-1.
+    """
+    shown = sorted((slot for slot in network.slots if slot.holds != "target"), key=lambda slot: slot.layer)
+    if not shown or [slot.layer for slot in shown] != list(range(len(shown))):
+        found = f"found layers {[slot.layer for slot in shown]}"
+        raise InputError("a network must show one value slot for each layer 0..L-1", found, "adapter, slots")
+    return tuple(shown)
+
+
+def read_out_of(network: Network, context: Context) -> ReadOut:
+    """Find the direction of values: from what the last layer shows to what the network returns.
+
+    A `value` slot needs no more than a scale. For a `residual` slot the values of all columns are used, which the
+    network returns through extra queries that repeat S_0..S_n.
+
+    Args:
+        network: Its adapter.
+        context: Some contexts.
+
+    Raises:
+        InputError: As `value_slots_of`, or hooks that are missing or show something of another shape.
+    """
+    slots = value_slots_of(network)
+    shown, returned = _shown(network, context, slots[-1:], whole=slots[-1].holds == "residual")
+    last, pos = shown[0], context.states.shape[1]
+    if returned.shape[1] == 1:
+        last, values = last[:, pos - 1 : pos], returned
+    else:
+        last, values = last[:, :pos], returned[:, 1:]
+    return ReadOut(slots=slots, direction=linear_read_out(last.flatten(0, 1), values.flatten()))
+
+
+def observe(network: Network, context: Context, read_out: ReadOut) -> Observation:
+    """Run a network on contexts and read the values of its layers.
+
+    Args:
+        network: Its adapter.
+        context: What it sees.
+        read_out: From `read_out_of`.
+
+    Raises:
+        InputError: Values that are not finite.
+    """
+    shown, returned = _shown(network, context, read_out.slots, whole=False)
+    values = torch.stack([each[:, : context.states.shape[1]] @ read_out.direction for each in shown])
+    if not bool(values.isfinite().all() and returned.isfinite().all()):
+        raise InputError(
+            "the network's values must be finite on every context", "found overflow", "value slots"
+        )
+    return Observation(
+        context=context, values=torch.cat([torch.zeros_like(values[:1]), values]), returned=returned[:, 0]
+    )
+
+
+def _shown(
+    network: Network, context: Context, slots: tuple[Slot, ...], *, whole: bool
+) -> tuple[list[Float[Tensor, "batch pos D"]], Float[Tensor, "batch query"]]:
+    """What slots show, always with a last axis, and what the network returns (for every column if `whole`)."""
+    queries = context.features if whole else context.features[:, :0]
+    try:
+        output, seen = submodule_outputs(
+            network.module, network.inputs(context, queries), [slot.hook for slot in slots]
+        )
+    except ValueError as error:
+        must, found, where = str(error).split("; ")
+        raise InputError(must, found, f"adapter, {where}") from None
+    return [_entry(slot, seen[slot.hook], context) for slot in slots], network.values(output)
+
+
+def _entry(slot: Slot, shown: Tensor, context: Context) -> Float[Tensor, "batch pos D"]:
+    if slot.index is not None:
+        shown = shown[..., slot.index]
+    shown = shown[..., None] if shown.ndim == 2 else shown
+    batch, pos = context.states.shape
+    if shown.ndim != 3 or len(shown) != batch or shown.shape[1] < pos:
+        found = f"found shape {tuple(shown.shape)}"
+        raise InputError(f"a slot must show {batch} contexts with {pos} columns", found, f"hook {slot.hook}")
+    return shown
