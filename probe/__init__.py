@@ -1,5 +1,7 @@
 """What measures: hooks and pure functions on tensors and on whatever module it is handed."""
 
+from valuelens.probe._advantages import STD_EPSILON as STD_EPSILON
+from valuelens.probe._advantages import group_advantages as group_advantages
 from valuelens.probe._convergence import RATE_FLOOR as RATE_FLOOR
 from valuelens.probe._convergence import contraction_ratios as contraction_ratios
 from valuelens.probe._convergence import deep_values as deep_values
@@ -8,6 +10,8 @@ from valuelens.probe._convergence import error_bound as error_bound
 from valuelens.probe._convergence import floor_slope as floor_slope
 from valuelens.probe._convergence import floor_slope_interval as floor_slope_interval
 from valuelens.probe._convergence import sup_distance as sup_distance
+from valuelens.probe._costates import closed_loop as closed_loop
+from valuelens.probe._costates import costate_recursion as costate_recursion
 from valuelens.probe._credit import adjoint_step as adjoint_step
 from valuelens.probe._credit import by_state as by_state
 from valuelens.probe._credit import column_costates as column_costates
