@@ -3,7 +3,6 @@
 from valuelens.models.control._policy_gradients import pathwise_gradients as pathwise_gradients
 from valuelens.models.control._policy_gradients import score_function_gradients as score_function_gradients
 from valuelens.models.control._quadrature import value_by_quadrature as value_by_quadrature
-from valuelens.models.control._rollout import LocalDerivatives as LocalDerivatives
 from valuelens.models.control._rollout import Trajectories as Trajectories
 from valuelens.models.control._rollout import local_derivatives as local_derivatives
 from valuelens.models.control._rollout import pathwise_costates as pathwise_costates
