@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from valuelens.analyses._identify_layers import LayerScores, layer_data, layer_scores, rolled
+from valuelens.analyses._identify_layers import NEGLIGIBLE, LayerScores, layer_data, layer_scores, rolled
 from valuelens.analyses._observation import Observation, ReadOut, observe, read_out_of
 from valuelens.models import InputError
 from valuelens.models.icrl import Context, Network, counterfactuals
@@ -167,15 +167,19 @@ def _classes(scores: LayerScores) -> list[set[int] | None]:
 
 
 def _class(scores: LayerScores, layer: int) -> set[int]:
-    """Valid rules that cannot be told from the best one, if that explains enough."""
+    """Valid rules that cannot be told from the best one, if that explains enough.
+
+    The best one may have weights of any signs: then a layer with the kernel of a rule but other signs is none of them.
+    """
     total = scores.totals[layer].sum()
-    residuals = scores.residuals[:, layer]
+    predicted = torch.cat([scores.predicted[:, layer], scores.unsigned[:, layer]])
+    residuals = (predicted - scores.updates[layer]).square().sum(-1)
     errors = residuals.sum(-1) / total
     best = int(errors.argmin())
     if float(errors[best]) > 1 - EXPLAINED:
         return set()
     noise = max(float(errors[best]), FLOOR)
-    apart = (scores.predicted[:, layer] - scores.predicted[best, layer]).square().sum((1, 2)) / total
+    apart = (predicted - predicted[best]).square().sum((1, 2)) / total
     same = {
         rule
         for rule in range(len(_RULES))
@@ -196,16 +200,24 @@ class _Response:
 
     own: Float[Tensor, "batch pos"]
     foretold: Float[Tensor, "rule batch pos"]
+    values: float
+
+    @property
+    def size(self) -> float:
+        """Of the squared response; of the squared values if the network does not respond at all."""
+        own = float(self.own.square().sum())
+        return own if own > NEGLIGIBLE * self.values else self.values
 
     @property
     def errors(self) -> Float[Tensor, "rule"]:
-        return (self.foretold - self.own).square().sum((1, 2)) / self.own.square().sum()
+        """Squared error of every rule's response."""
+        return ((self.foretold - self.own).square().sum((1, 2)) / self.size).nan_to_num(torch.inf)
 
     def split(self, members: set[int]) -> float:
         """Largest squared difference of two members, as a share of the network's response."""
         kept = self.foretold[sorted(members)]
         apart = [(a - b).square().sum() for i, a in enumerate(kept) for b in kept[:i]]
-        return float(max(apart, default=self.own.new_tensor(0.0)) / self.own.square().sum())
+        return float(max(apart, default=self.own.new_tensor(0.0)) / self.size)
 
 
 def _responses(
@@ -226,7 +238,9 @@ def _responses(
             rolled(fits, prompt) - own[:, -pos:]
             for fits, own in zip(scores.fits, foretold_before, strict=True)
         ]
-        found[name] = _Response(own=after - before[:, -pos:], foretold=torch.stack(foretold))
+        own, size = after - before[:, -pos:], float(after.square().sum())
+        if size > 0:
+            found[name] = _Response(own=own, foretold=torch.stack(foretold), values=size)
     return found
 
 
@@ -236,13 +250,12 @@ def _unrefuted(common: set[int], responses: dict[str, _Response], scores: LayerS
         return common
     left = set(common)
     for response in responses.values():
-        best = min(common, key=lambda rule: float(response.errors[rule].nan_to_num(torch.inf)))
+        best = min(common, key=lambda rule: float(response.errors[rule]))
         noise = max(float(response.errors[best]), FLOOR)
         if noise > 1 - EXPLAINED:
             continue
-        size = response.own.square().sum()
         square = (response.foretold - response.own).square().sum(-1)
-        apart = (response.foretold - response.foretold[best]).square().sum((1, 2)) / size
+        apart = (response.foretold - response.foretold[best]).square().sum((1, 2)) / response.size
         left -= {rule for rule in common if float(apart[rule]) > noise and _worse(square[rule], square[best])}
     return left
 
@@ -269,6 +282,8 @@ def _margin(
     """Mean over active layers of the error of the best rule outside the class, less the winner's."""
     outside = {i for i, rule in enumerate(_RULES) if i != winner and i not in common}
     outside -= {i for i in outside if _RULES[i].name in {_RULES[rule].name for rule in common}}
+    proper = {i for i in outside if bool(scores.valid[i, scores.active].all())}
+    outside = proper or outside
     if not outside or not bool(scores.active.any()):
         return None, None, None
     second = _best(outside, scores)
@@ -301,5 +316,5 @@ def _discount(winner: int, seen: Observation, scores: LayerScores) -> tuple[floa
     precision = 1 / (influence.square().sum(-1) + torch.finfo(influence.dtype).eps ** 2)
     weights = precision / precision.sum()
     pooled = float((weights * torch.stack(estimates)).sum())
-    error = _CERTAIN * float((weights[:, None] * influence).sum(0).square().sum().sqrt())
+    error = _CERTAIN * float((weights[:, None] * influence).sum(0).square().sum().sqrt()) + FLOOR
     return pooled, (pooled - error, pooled + error)

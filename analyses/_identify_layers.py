@@ -3,7 +3,7 @@
 Shape legend: `rule` the forms of `RULES`, `layer` L, `batch` held-out tasks, `pos` columns of a context.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float
@@ -11,12 +11,11 @@ from torch import Tensor
 
 from valuelens.analyses._observation import Observation
 from valuelens.models.icrl import Context
-from valuelens.probe import RULES, Rule, RuleFit, UpdateData, fit_rule, misfit, weight_spread
+from valuelens.probe import RULES, Rule, RuleFit, UpdateData, fit_rule, fit_weights_of, misfit, searched_part, weight_spread
 
 NEGLIGIBLE = 1e-12
 """Of the largest layer's squared update: below it a layer does nothing (our definition)."""
 
-_CERTAIN = 1.96
 _SMALL = 1e-3
 _REFITTED = 1e-9
 
@@ -29,13 +28,15 @@ class LayerScores:
         fits: By rule and layer; layers that do nothing carry on the fit of the layer before.
         updates: What the layers did.
         predicted: What every rule foretold.
-        valid: Whether the weights of a rule have the signs that make it this algorithm.
+        unsigned: What it would have foretold with weights of any signs.
+        valid: Whether the weights that make a rule this algorithm are more than nothing.
         active: Layers that do something.
     """
 
     fits: tuple[tuple[RuleFit, ...], ...]
     updates: Float[Tensor, "layer batch pos"]
     predicted: Float[Tensor, "rule layer batch pos"]
+    unsigned: Float[Tensor, "rule layer batch pos"]
     valid: Bool[Tensor, "rule layer"]
     active: Bool[Tensor, "layer"]
 
@@ -83,14 +84,26 @@ def layer_scores(seen: Observation) -> LayerScores:
     fitting = [layer_data(seen, layer, first) for layer in layers]
     held_out = [layer_data(seen, layer, second) for layer in layers]
     fits = tuple(_fits(rule, fitting, active) for rule in RULES.values())
-    predicted = torch.stack(
-        [torch.stack([fit.predicted(data) for fit, data in zip(row, held_out, strict=True)]) for row in fits]
-    )
-    valid = torch.tensor(
-        [[_has_signs(fit, data) for fit, data in zip(row, held_out, strict=True)] for row in fits]
+    free = tuple(
+        tuple(
+            fit_weights_of(fit.rule, data, fit.shape, signed=False)
+            for fit, data in zip(row, fitting, strict=True)
+        )
+        for row in fits
     )
     return LayerScores(
-        fits=fits, updates=seen.updates[:, second], predicted=predicted, valid=valid, active=active
+        fits=fits,
+        updates=seen.updates[:, second],
+        predicted=_predicted(fits, held_out),
+        unsigned=_predicted(free, held_out),
+        valid=torch.tensor([[_counts(fit, data) for fit, data in zip(row, fitting, strict=True)] for row in fits]),
+        active=active,
+    )
+
+
+def _predicted(fits: tuple[tuple[RuleFit, ...], ...], held_out: list[UpdateData]) -> Tensor:
+    return torch.stack(
+        [torch.stack([fit.predicted(data) for fit, data in zip(row, held_out, strict=True)]) for row in fits]
     )
 
 
@@ -121,37 +134,28 @@ def _fits(rule: Rule, fitting: list[UpdateData], active: Tensor) -> tuple[RuleFi
             rows.append(rows[-1])
         else:
             rows.append(fit_rule(rule, data, starts=[rows[-1].shape] if rows else []))
-    return tuple(_refitted(rule, rows, fitting, active)) if rule.reads else tuple(rows)
+    return tuple(_refitted(rule, rows, fitting, active) if "A" in rule.reads else rows)
 
 
 def _refitted(rule: Rule, rows: list[RuleFit], fitting: list[UpdateData], active: Tensor) -> list[RuleFit]:
     """Layers that another layer's shape would explain better are searched again from there."""
     shapes = [row.shape for row in rows]
     for layer, data in enumerate(fitting):
-        own = misfit(rule, data, rows[layer].shape)
+        few = searched_part(data)
+        own = misfit(rule, few, rows[layer].shape)
         if own < _REFITTED or not bool(active[layer]):
             continue
-        others = [misfit(rule, data, shape) for shape in shapes]
+        others = [misfit(rule, few, shape) for shape in shapes]
         best = min(range(len(shapes)), key=others.__getitem__)
         if others[best] < own:
             rows[layer] = fit_rule(rule, data, starts=[shapes[best]])
     return rows
 
 
-def _has_signs(fit: RuleFit, data: UpdateData) -> bool:
-    """Whether no weight certainly has another sign; the first and the last one must not be nothing either."""
-    spread = weight_spread(fit, data)
-    signs = torch.tensor(fit.rule.signs, dtype=spread.weights.dtype)
-    if not len(signs):
+def _counts(fit: RuleFit, data: UpdateData) -> bool:
+    """Whether the weights of reward and of current value are not nothing where they have an effect."""
+    if not fit.rule.corrects:
         return True
-    signed, size = signs * spread.weights, spread.weights.abs().max()
-    floor = torch.full_like(signed, _SMALL * float(size))
-    floor[1:-1] *= -1
-    wrong = (signed + _CERTAIN * spread.error < floor) & spread.identified
-    return not bool(wrong.any())
-
-
-def resolved(seen: Observation, fit: RuleFit, layer: int) -> RuleFit:
-    """The same shape with weights that are solved on the held-out half."""
-    half = len(seen.context.states) // 2
-    return replace(fit, weights=weight_spread(fit, layer_data(seen, layer, slice(half, None))).weights)
+    size = fit.weights.abs()
+    nothing = (size < _SMALL * size.max()) & weight_spread(fit, data).identified
+    return not bool(nothing[0] or nothing[-1])

@@ -19,6 +19,7 @@ from valuelens.probe._rules import Rule, RuleFit, attention, return_quantities, 
 
 _RIDGE = 1e-14
 _VANISHING = 1e-12
+_COLLINEAR = 1e-9
 _EXACT = 1e-11
 _SHARPNESSES = (1.0, 5.0)
 _ITERATIONS = 25
@@ -40,13 +41,24 @@ def fit_rule(
         data: Fitting half; the shape is searched on its first tasks, the weights are solved on all.
         starts: Guesses of the shape, such as that of the layer before.
     """
-    shape = _searched(rule, _first(data), starts)
+    shape = _searched(rule, searched_part(data), starts)
     return fit_weights_of(rule, data, shape)
 
 
-def fit_weights_of(rule: Rule, data: UpdateData, shape: Float[Tensor, "free"]) -> RuleFit:
-    """Least squares of the weights alone, for a given shape."""
-    return RuleFit(rule=rule, weights=_solve(rule.terms(data, shape), data.update), shape=shape)
+def fit_weights_of(
+    rule: Rule, data: UpdateData, shape: Float[Tensor, "free"], *, signed: bool = True
+) -> RuleFit:
+    """Least squares of the weights alone, for a given shape.
+
+    Args:
+        rule: Which.
+        data: What it must explain.
+        shape: Kept.
+        signed: Whether the weights must have the signs of the rule (or be 0).
+    """
+    terms = rule.terms(data, shape)
+    weights = _signed(terms, data.update, rule.signs) if signed else _solve(terms, data.update)
+    return RuleFit(rule=rule, weights=weights, shape=shape)
 
 
 def unexplained(fit: RuleFit, data: UpdateData) -> Float[Tensor, "batch"]:
@@ -56,7 +68,8 @@ def unexplained(fit: RuleFit, data: UpdateData) -> Float[Tensor, "batch"]:
 
 def misfit(rule: Rule, data: UpdateData, shape: Float[Tensor, "free"]) -> float:
     """Share of the squared update left by the best weights for a shape, on the same data."""
-    left = unexplained(fit_weights_of(rule, data, shape), data).sum()
+    terms = rule.terms(data, shape)
+    left = (data.update - terms @ _signed(terms, data.update, rule.signs)).square().sum()
     return float(left / data.update.square().sum().clamp(min=torch.finfo(left.dtype).tiny))
 
 
@@ -67,7 +80,7 @@ class WeightSpread:
     Attributes:
         weights: Least squares.
         influence: Of each task; the sum of its squares over tasks is the squared standard error (cluster-robust).
-        identified: Whether a weight has any effect on these tasks.
+        identified: Whether a weight has an effect on these tasks that others have not.
     """
 
     weights: Float[Tensor, "term"]
@@ -96,10 +109,15 @@ def weight_spread(fit: RuleFit, data: UpdateData) -> WeightSpread:
         unit.reshape(terms.shape), data.update - terms @ weights, "batch pos term, batch pos -> batch term"
     )
     influence = torch.linalg.solve(_gram(unit), scores.mT).mT / scale
-    return WeightSpread(weights=weights, influence=influence, identified=scale.isfinite())
+    return WeightSpread(weights=weights, influence=influence, identified=_identified(unit))
 
 
-def _first(data: UpdateData) -> UpdateData:
+def searched_part(data: UpdateData) -> UpdateData:
+    """The first tasks, on which shapes are searched.
+
+    Args:
+        data: Fitting half.
+    """
     return replace(
         data, **{name: getattr(data, name)[:_SEARCHED] for name in ("features", "rewards", "values", "update")}
     )
@@ -121,7 +139,7 @@ def _plain_shape(rule: Rule, data: UpdateData, start: Tensor | None) -> Tensor:
     if start is not None and loss(start.numpy()) < _EXACT:
         return start
     if len(rule.reads) == 1:
-        found = optimize.minimize_scalar(loss, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-7})
+        found = optimize.minimize_scalar(loss, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-6})
         best = min((0.0, float(found.x)), key=loss)
         return data.features.new_tensor([best])
     guess = [data.gamma, -6.0] if start is None else start.numpy()
@@ -130,7 +148,7 @@ def _plain_shape(rule: Rule, data: UpdateData, start: Tensor | None) -> Tensor:
         guess,
         method="Nelder-Mead",
         bounds=[(0.0, _LARGEST), _LOG_RIDGES],
-        options={"maxfev": 60, "xatol": 1e-6, "fatol": 1e-12},
+        options={"maxfev": 45, "xatol": 1e-6, "fatol": 1e-12},
     )
     return data.features.new_tensor(found.x)
 
@@ -226,7 +244,26 @@ def _gram(unit: Tensor) -> Tensor:
     return unit.mT @ unit + _RIDGE * torch.eye(unit.shape[1], dtype=unit.dtype)
 
 
+def _identified(unit: Tensor) -> Tensor:
+    """Terms of which more than rounding is left when the others are taken out."""
+    own = 1 / torch.linalg.inv(_gram(unit)).diagonal()
+    return (own > _COLLINEAR) & unit.any(0)
+
+
 def _solve(terms: Tensor, update: Tensor) -> Tensor:
     unit, scale = _unit(terms.flatten(0, 1))
     solution: Tensor = torch.linalg.solve(_gram(unit), unit.mT @ update.flatten())
     return solution / scale
+
+
+def _signed(terms: Tensor, update: Tensor, signs: tuple[int, ...]) -> Tensor:
+    """Least squares with given signs (Lawson and Hanson's, on the Cholesky factor of the Gram matrix)."""
+    free = _solve(terms, update)
+    wanted = free.new_tensor(signs)
+    if bool((free * wanted >= 0).all()):
+        return free
+    unit, scale = _unit(terms.flatten(0, 1) * wanted)
+    factor = torch.linalg.cholesky(_gram(unit))
+    target = torch.linalg.solve_triangular(factor, (unit.mT @ update.flatten())[:, None], upper=False)
+    solution, _ = optimize.nnls(factor.mT.numpy(), target[:, 0].numpy())
+    return free.new_tensor(solution) * wanted / scale

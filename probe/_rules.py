@@ -45,6 +45,11 @@ class Rule:
         """Whether it moves values by those of successors."""
         return self.discounts is not None or self.name == "residual gradient"
 
+    @property
+    def corrects(self) -> bool:
+        """Whether it moves values by errors of transitions, so that its last weight must not be 0."""
+        return self.bootstraps or self.terms is _gradient_monte_carlo
+
     def num_parameters(self, feature_dim: int) -> int:
         """Free parameters of one layer.
 
