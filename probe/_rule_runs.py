@@ -148,6 +148,8 @@ def _residual(
     def residual(point: NDArray[np.float64]) -> NDArray[np.float64]:
         fit = _fit(rule, dict(zip(names, map(float, point), strict=True)), data)
         foretold = run_rule((fit,) * steps, data)[:, -last.shape[1] :]
-        return np.nan_to_num((foretold - last).flatten().numpy(), nan=1e6, posinf=1e6, neginf=-1e6).clip(-1e6, 1e6)
+        return np.nan_to_num((foretold - last).flatten().numpy(), nan=1e6, posinf=1e6, neginf=-1e6).clip(
+            -1e6, 1e6
+        )
 
     return residual
