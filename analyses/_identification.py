@@ -173,7 +173,7 @@ def pooled_residuals(scores: LayerScores, rule: int) -> Float[Tensor, "batch"]:
         scores: Of all rules.
         rule: Its position among `RULES`.
     """
-    weight = torch.where(scores.active, 1 / (scores.totals.sum(-1) * scores.active.sum()), 0.0)
+    weight = torch.where(scores.active, 1 / (scores.sizes * scores.active.sum()), 0.0)
     return (scores.residuals[rule] * weight[:, None]).sum(0)
 
 

@@ -20,6 +20,9 @@ EXPLAINED = 0.95
 FLOOR = 1e-6
 """Predictions that differ by less than a thousandth of the update are the same (our definition)."""
 
+SIGNED = 2e-3
+"""What the right signs may cost, as a share of the squared update (our definition)."""
+
 CERTAIN = 1.98
 """Standard errors of a 95 % interval over some 60 tasks."""
 
@@ -29,7 +32,7 @@ _STILL = 1e-8
 
 def layer_classes(scores: LayerScores) -> list[set[int] | None]:
     """The class of every layer; none where nothing has moved yet."""
-    largest = scores.totals.sum(-1).max()
+    largest = scores.updates.square().sum((1, 2)).max()
     classes: list[set[int] | None] = []
     for layer in range(len(scores.updates)):
         if bool(scores.active[layer]):
@@ -43,25 +46,27 @@ def layer_classes(scores: LayerScores) -> list[set[int] | None]:
 
 
 def _class(scores: LayerScores, layer: int) -> set[int]:
-    """Valid rules that cannot be told from the best one, if that explains enough.
+    """Valid rules that cannot be told from the best valid one, if that explains enough.
 
-    The best one may have weights of any signs: then a layer with the kernel of a rule but other signs is none of them.
+    A layer with the kernel of a rule but other signs is none of them: the best valid rule may not leave more than
+    `SIGNED` above what the best one with any signs leaves.
     """
-    total = scores.totals[layer].sum()
-    predicted = torch.cat([scores.predicted[:, layer], scores.unsigned[:, layer]])
-    residuals = (predicted - scores.updates[layer]).square().sum(-1)
-    errors = residuals.sum(-1) / total
+    size = scores.sizes[layer]
+    predicted, update = scores.predicted[:, layer], scores.updates[layer]
+    residuals = (predicted - update).square().sum(-1)
+    errors = (residuals.sum(-1) / size).where(scores.valid[:, layer], torch.inf)
     best = int(errors.argmin())
-    if float(errors[best]) > 1 - EXPLAINED:
+    unsigned = (scores.unsigned[:, layer] - update).square().sum((1, 2)) / size
+    if float(errors[best]) > min(1 - EXPLAINED, float(unsigned.min()) + SIGNED):
         return set()
     noise = max(float(errors[best]), FLOOR)
-    apart = (predicted - predicted[best]).square().sum((1, 2)) / total
-    same = {
+    apart = (predicted - predicted[best]).square().sum((1, 2)) / size
+    return {
         rule
         for rule in range(len(_RULES))
-        if float(apart[rule]) <= noise or not _worse(residuals[rule], residuals[best])
+        if bool(scores.valid[rule, layer])
+        and (float(apart[rule]) <= noise or not _worse(residuals[rule], residuals[best]))
     }
-    return {rule for rule in same if bool(scores.valid[rule, layer])}
 
 
 def _worse(one: Tensor, other: Tensor) -> bool:
