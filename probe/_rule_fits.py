@@ -65,7 +65,7 @@ def fit_weights_of(
         signed: Whether the weights must have the signs of the rule (or be 0).
     """
     terms = rule.terms(data, shape)
-    weights = _signed(terms, data.update, rule.signs) if signed else _solve(terms, data.update)
+    weights = _signed(terms, data.update, rule) if signed else _solve(terms, data.update)
     return RuleFit(rule=rule, weights=weights, shape=shape)
 
 
@@ -77,7 +77,7 @@ def unexplained(fit: RuleFit, data: UpdateData) -> Float[Tensor, "batch"]:
 def misfit(rule: Rule, data: UpdateData, shape: Float[Tensor, "free"]) -> float:
     """Share of the squared update left by the best weights for a shape, on the same data."""
     terms = rule.terms(data, shape)
-    left = (data.update - terms @ _signed(terms, data.update, rule.signs)).square().sum()
+    left = (data.update - terms @ _signed(terms, data.update, rule)).square().sum()
     return float(left / data.update.square().sum().clamp(min=torch.finfo(left.dtype).tiny))
 
 
@@ -143,7 +143,9 @@ def _plain_shape(rule: Rule, data: UpdateData, starts: Sequence[Tensor]) -> Tens
 
     def left(point: NDArray[np.float64]) -> NDArray[np.float64]:
         terms = rule.terms(data, data.features.new_tensor(point))
-        error: NDArray[np.float64] = (data.update - terms @ _signed(terms, data.update, rule.signs)).flatten().numpy()
+        error: NDArray[np.float64] = (
+            (data.update - terms @ _signed(terms, data.update, rule)).flatten().numpy()
+        )
         return error / size
 
     size = float(data.update.square().sum().sqrt().clamp(min=torch.finfo(data.update.dtype).tiny))
@@ -272,14 +274,14 @@ def _solve(terms: Tensor, update: Tensor) -> Tensor:
     return solution / scale
 
 
-def _signed(terms: Tensor, update: Tensor, signs: tuple[int, ...]) -> Tensor:
-    """Least squares with given signs (Lawson and Hanson's, on the Cholesky factor of the Gram matrix)."""
+def _signed(terms: Tensor, update: Tensor, rule: Rule) -> Tensor:
+    """Least squares within the cone of a rule (Lawson and Hanson's, on the Cholesky factor of the Gram matrix)."""
+    cone = rule.cone(terms)
     free = _solve(terms, update)
-    wanted = free.new_tensor(signs)
-    if bool((free * wanted >= 0).all()):
+    if bool((torch.linalg.solve(cone, free) >= 0).all()):
         return free
-    unit, scale = _unit(terms.flatten(0, 1) * wanted)
+    unit, scale = _unit(terms.flatten(0, 1) @ cone)
     factor = torch.linalg.cholesky(_gram(unit))
     target = torch.linalg.solve_triangular(factor, (unit.mT @ update.flatten())[:, None], upper=False)
     solution, _ = optimize.nnls(factor.mT.numpy(), target[:, 0].numpy())
-    return free.new_tensor(solution) * wanted / scale
+    return cone @ (free.new_tensor(solution) / scale)
