@@ -14,6 +14,7 @@ from valuelens.analyses._identify_classes import (
     CERTAIN,
     FLOOR,
     Response,
+    common_rules,
     layer_classes,
     named_rule,
     unrefuted,
@@ -103,7 +104,7 @@ def identification(network: Network, context: Context, *, seed: int = 0) -> Iden
         raise InputError("an identification needs 8 contexts of 4 transitions", found, "identification")
     sight = sight_of(network, context)
     classes = layer_classes(sight.scores)
-    common = set.intersection(*(each for each in classes if each is not None)) if any(classes) else set()
+    common = common_rules(sight.scores, classes)
     responses = responses_of(sight, seed)
     common = unrefuted(common, responses)
     algorithm, named = named_rule(common, classes, sight.scores)
