@@ -24,7 +24,8 @@ def hidden_basis(size: int, generator: torch.Generator) -> Float[Tensor, "{size}
     scale = torch.exp2(2 * torch.rand(size, generator=generator, dtype=torch.float64) - 1)
     sign = 2 * torch.randint(0, 2, (size,), generator=generator, dtype=torch.float64) - 1
     rotation, _ = torch.linalg.qr(torch.randn(size, size, generator=generator, dtype=torch.float64))
-    return permuted @ torch.diag(sign * scale) @ rotation
+    basis: Tensor = permuted @ torch.diag(sign * scale) @ rotation
+    return basis
 
 
 class DisguisedSoftmaxTD(ValueLearner):

@@ -6,7 +6,7 @@ identification gets of a member is its `network`: a callable and hook names.
 Shape legend: `layer` L, `d` features, `D` = d+3 slots of a column.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -128,7 +128,9 @@ class Draw:
         c is 2 to 5 for features of norm 1 on the sphere, 1 to 3 elsewhere.
         """
         c = self.number(2, 5) if self.task.features == "sphere" else self.number(1, 3)
-        return c * (torch.eye(self.d, dtype=torch.float64) + 0.15 * self.normal(self.d, self.d) / self.d**0.5)
+        anything = self.normal(self.d, self.d) / self.d**0.5
+        A: Tensor = c * (torch.eye(self.d, dtype=torch.float64) + 0.15 * anything)
+        return A
 
 
 Make = Callable[[Draw], LayerRule]
@@ -243,7 +245,7 @@ def mixed(draw: Draw, kind: str) -> ZooMember:
     return wrapped(kind, draw, [MAKERS[name](draw) for name in names], made=f"{first}, {second}")
 
 
-def wrapped(kind: str, draw: Draw, layers: list[LayerRule], made: str = "wrapped") -> ZooMember:
+def wrapped(kind: str, draw: Draw, layers: Sequence[LayerRule], made: str = "wrapped") -> ZooMember:
     """The member that runs these rules in a module.
 
     Args:
@@ -262,7 +264,7 @@ def wrapped(kind: str, draw: Draw, layers: list[LayerRule], made: str = "wrapped
     return member(kind, draw, model, hidden=hide, made=made)
 
 
-def in_attention(kind: str, draw: Draw, layers: list[LayerRule]) -> ZooMember:
+def in_attention(kind: str, draw: Draw, layers: Sequence[LayerRule]) -> ZooMember:
     """The member that runs these rules of softmax TD in attention with full matrices, gauges and weight noise.
 
     Args:
@@ -319,4 +321,5 @@ def _noisy(matrix: Float[Tensor, "layer D D"], draw: Draw) -> Float[Tensor, "lay
     """With noise on every entry, of the given size relative to the Frobenius norm."""
     D = matrix.shape[-1]
     scale = draw.noise * matrix.flatten(1).norm(dim=1)[:, None, None] / D
-    return matrix + scale * draw.normal(*matrix.shape)
+    noisy: Tensor = matrix + scale * draw.normal(*matrix.shape)
+    return noisy
