@@ -51,13 +51,13 @@ class DisguisedSoftmaxTD(ValueLearner):
         self.register_buffer("basis", basis)
         self.register_buffer("inverse", torch.linalg.inv(basis))
         inverse = self.get_buffer("inverse")
-        self.inner = softmax_td_from_matrices(
+        inner = softmax_td_from_matrices(
             inverse @ matrices["A"] @ inverse.mT,
             basis.mT @ matrices["V"] @ inverse.mT,
             gamma=model.gamma,
             V_target=basis.mT @ matrices["V_target"] @ inverse.mT,
         )
-        self.blocks = self.inner.blocks
+        self.blocks, self.inner = inner.blocks, inner  # in this order: hooks take the first name
         self.setup()
 
     def prompt(
