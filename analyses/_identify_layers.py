@@ -29,6 +29,9 @@ from valuelens.probe import (
 NEGLIGIBLE = 1e-12
 """Of the largest layer's squared update: below it a layer does nothing (our definition)."""
 
+SLIGHT = 0.01
+"""Of the squared values: rules need not be right about smaller squared updates to the same share (our definition)."""
+
 _SMALL = 1e-3
 _SEARCHED = 32
 _REFITTED = 1e-9
@@ -45,6 +48,7 @@ class LayerScores:
         unsigned: What it would have foretold with weights of any signs.
         valid: Whether the weights that make a rule this algorithm are more than nothing.
         active: Layers that do something.
+        values: Squared values after every layer.
     """
 
     fits: tuple[tuple[RuleFit, ...], ...]
@@ -53,11 +57,12 @@ class LayerScores:
     unsigned: Float[Tensor, "rule layer batch shown"]
     valid: Bool[Tensor, "rule layer"]
     active: Bool[Tensor, "layer"]
+    values: Float[Tensor, "layer"]
 
     @property
-    def totals(self) -> Float[Tensor, "layer batch"]:
-        """Squared updates."""
-        return self.updates.square().sum(-1)
+    def sizes(self) -> Float[Tensor, "layer"]:
+        """Squared updates, or a hundredth of the squared values where a layer hardly moves them (our definition)."""
+        return torch.maximum(self.updates.square().sum((1, 2)), SLIGHT * self.values)
 
     @property
     def residuals(self) -> Float[Tensor, "rule layer batch"]:
@@ -66,8 +71,8 @@ class LayerScores:
 
     @property
     def errors(self) -> Float[Tensor, "rule layer"]:
-        """Shares of the squared update of a layer that a rule leaves unexplained; NaN where it does nothing."""
-        shares = self.residuals.sum(-1) / self.totals.sum(-1)
+        """What a rule leaves unexplained as a share of the layer's size; NaN where it does nothing."""
+        shares = self.residuals.sum(-1) / self.sizes
         return torch.where(self.active, shares, torch.nan)
 
 
@@ -114,6 +119,7 @@ def layer_scores(seen: Observation) -> LayerScores:
             [[_counts(fit, data) for fit, data in zip(row, fitting, strict=True)] for row in fits]
         ),
         active=active,
+        values=seen.values[1:, second].square().sum((1, 2)),
     )
 
 
@@ -142,6 +148,7 @@ def returned_scores(seen: Observation) -> tuple[LayerScores, tuple[Run, ...]]:
         unsigned=predicted,
         valid=torch.ones(len(runs), 1, dtype=torch.bool),
         active=torch.ones(1, dtype=torch.bool),
+        values=seen.values[1:, second].square().sum((1, 2)),
     )
     return scores, runs
 
