@@ -143,7 +143,9 @@ def _plain_shape(rule: Rule, data: UpdateData, starts: Sequence[Tensor]) -> Tens
 
     def left(point: NDArray[np.float64]) -> NDArray[np.float64]:
         terms = rule.terms(data, data.features.new_tensor(point))
-        error: NDArray[np.float64] = (data.update - terms @ _signed(terms, data.update, rule.signs)).flatten().numpy()
+        error: NDArray[np.float64] = (
+            (data.update - terms @ _signed(terms, data.update, rule.signs)).flatten().numpy()
+        )
         return error / size
 
     size = float(data.update.square().sum().sqrt().clamp(min=torch.finfo(data.update.dtype).tiny))

@@ -200,8 +200,8 @@ class WrappedRules(ValueLearner):
         rules: One for each layer.
         feature_dim: d.
         basis: T; the identity if none.
-        noise: Direction of a perturbation of every update, tanh(x'noise) times its root mean square (weight noise of
-            a network without weights); none if absent.
+        noise: For each layer the direction of a perturbation of its update, tanh(x'noise) times its root mean square
+            (the weight noise of a network without weights); none if absent.
     """
 
     def __init__(
@@ -210,14 +210,14 @@ class WrappedRules(ValueLearner):
         *,
         feature_dim: int,
         basis: Float[Tensor, "D D"] | None = None,
-        noise: Float[Tensor, "d"] | None = None,
+        noise: Float[Tensor, "layer d"] | None = None,
     ) -> None:
         super().__init__()
         self.num_layers, self.feature_dim, self.gamma = len(rules), feature_dim, rules[0].gamma
         eye = torch.eye(feature_dim + 3, dtype=torch.float64)
         self.register_buffer("basis", eye if basis is None else basis)
         self.register_buffer("inverse", torch.linalg.inv(self.get_buffer("basis")))
-        quiet = torch.zeros(feature_dim, dtype=torch.float64)
+        quiet = torch.zeros(len(rules), feature_dim, dtype=torch.float64)
         self.register_buffer("noise", quiet if noise is None else noise)
         self.blocks = nn.ModuleList(_Block(rule) for rule in rules)
         self.setup()
@@ -233,8 +233,8 @@ class WrappedRules(ValueLearner):
     ) -> Float[Tensor, "batch query"]:
         """Values of the last `num_queries` columns."""
         resid, basis = prompt, self.get_buffer("basis")
-        for block in self.blocks:
-            resid = block(resid, num_queries, self.get_buffer("noise"), (basis, self.get_buffer("inverse")))
+        for block, noise in zip(self.blocks, self.get_buffer("noise"), strict=True):
+            resid = block(resid, num_queries, noise, (basis, self.get_buffer("inverse")))
         return self.read_out(resid)[:, -num_queries:]
 
     def read_out(self, resid: Float[Tensor, "batch pos D"]) -> Float[Tensor, "batch pos"]:

@@ -8,6 +8,7 @@ Shape legend: `layer` L, `d` features, `D` = d+3 slots of a column.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 from types import MappingProxyType
 
 import torch
@@ -191,6 +192,8 @@ _MIXABLE = (
     "kernel regression",
 )
 
+_PAIRS = [pair for pair in permutations(_MIXABLE, 2) if set(pair) != {"weighted softmax TD", "tabular TD"}]
+
 
 def zoo_member(
     kind: str, generator: torch.Generator, *, zoo: ZooTask | None = None, noise: float | None = None
@@ -230,13 +233,14 @@ def zoo_member(
 def mixed(draw: Draw, kind: str) -> ZooMember:
     """Two algorithms in halves of at least two layers each, or in turns.
 
+    Softmax TD is not mixed with tabular TD, which is its limit for sharp kernels: softmax TD in all layers, sharper in
+    some, is then as true an answer.
+
     Args:
         draw: Random numbers of the member.
         kind: Its name.
     """
-    first, second = (
-        _MIXABLE[i] for i in torch.randperm(len(_MIXABLE), generator=draw.generator)[:2].tolist()
-    )
+    first, second = _PAIRS[draw.integer(0, len(_PAIRS) - 1)]
     length, halves = max(draw.num_layers, 4), draw.number(0, 1) < 0.5
     names = [
         (first if layer < length // 2 else second) if halves else (first, second)[layer % 2]
@@ -259,7 +263,7 @@ def wrapped(kind: str, draw: Draw, layers: Sequence[LayerRule], made: str = "wra
         layers,
         feature_dim=draw.d,
         basis=hidden_basis(draw.d + 3, draw.generator) if hide else None,
-        noise=draw.noise * draw.normal(draw.d),
+        noise=draw.noise * draw.normal(len(layers), draw.d),
     )
     return member(kind, draw, model, hidden=hide, made=made)
 

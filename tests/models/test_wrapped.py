@@ -141,7 +141,10 @@ def test_a_hidden_basis_hides_the_slots_and_changes_nothing(name: str, context: 
 def test_noise_is_a_share_of_every_update(context: Context) -> None:
     direction = 0.01 * torch.tensor([1.0, -1.0, 0.5], dtype=torch.float64)
     rule = LinearTDRule(gamma=GAMMA, alpha=STEP)
-    noisy, quiet = WrappedRules([rule], feature_dim=3, noise=direction), WrappedRules([rule], feature_dim=3)
+    noisy, quiet = (
+        WrappedRules([rule], feature_dim=3, noise=direction[None]),
+        WrappedRules([rule], feature_dim=3),
+    )
     update = quiet(quiet.prompt(context, context.features), 14)
     moved = noisy(noisy.prompt(context, context.features), 14) - update
     expected = torch.tanh(context.features @ direction)
