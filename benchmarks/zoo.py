@@ -22,7 +22,7 @@ from valuelens.models import InputError, icrl
 from valuelens.probe import share_interval
 
 SEEDS, MEMBERS, PER_NEGATIVE, NUM_TASKS = (0, 1, 2), 30, 15, 128
-NOISES, PER_NOISE = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0), 5
+NOISES, PER_NOISE, ELSEWHERE = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0), 5, 3
 OTHER = {
     "S 12-20, d 6-8, n 40-60": icrl.ZooTask(
         num_states=(12, 20), feature_dim=(6, 8), context_length=(40, 60), num_layers=(3, 10)
@@ -60,10 +60,10 @@ def asked(network: icrl.Network, task: icrl.TaskConfig, seed: int) -> tuple[Iden
     return identification(network, icrl.context_of(mrp, states), seed=seed), time.perf_counter() - started
 
 
-def row(member: icrl.ZooMember, seed: int, **where: Any) -> dict[str, Any]:
+def row(member: icrl.ZooMember, tasks: int, **where: Any) -> dict[str, Any]:
     """One identified member, flat."""
     try:
-        found, seconds = asked(member.network, member.task, seed)
+        found, seconds = asked(member.network, member.task, tasks)
     except InputError as error:
         return {**where, **member.record, "kind": member.kind, "verdict": f"refused: {error}", "seconds": 0.0}
     low, high = found.discount_interval or (float("nan"), float("nan"))
@@ -74,6 +74,7 @@ def row(member: icrl.ZooMember, seed: int, **where: Any) -> dict[str, Any]:
         "verdict": found.algorithm,
         "members": ", ".join(found.members),
         "margin": found.margin,
+        "interval": "" if found.interval is None else "{:.3g} to {:.3g}".format(*found.interval),
         "discount": found.effective_discount,
         "low": low,
         "high": high,
@@ -112,14 +113,14 @@ def negatives(seed: int, kind: str) -> list[dict[str, Any]]:
 def noisy(noise: float, kind: str) -> list[dict[str, Any]]:
     """Members of a class with a given weight noise."""
     where = 200 + icrl.KINDS.index(kind)
-    members = (icrl.zoo_member(kind, stream(0, where, i), noise=noise) for i in range(PER_NOISE))
+    members = (icrl.zoo_member(kind, stream(ELSEWHERE, where, i), noise=noise) for i in range(PER_NOISE))
     return [row(member, i, level=noise) for i, member in enumerate(members)]
 
 
 def other(name: str, kind: str) -> list[dict[str, Any]]:
     """Members of a class of a zoo that nothing was tuned on."""
     where = 300 + icrl.KINDS.index(kind)
-    members = (icrl.zoo_member(kind, stream(0, where, i), zoo=OTHER[name]) for i in range(PER_OTHER))
+    members = (icrl.zoo_member(kind, stream(ELSEWHERE, where, i), zoo=OTHER[name]) for i in range(PER_OTHER))
     return [row(member, i, zoo=name) for i, member in enumerate(members)]
 
 
@@ -128,7 +129,8 @@ def trained(run: str, seed: int) -> list[dict[str, Any]]:
     last = [each for each in icrl.checkpoint_paths(Path("runs/benchmark") / run) if each.seed == seed][-1]
     task = icrl.checkpoint_task(last.path)
     network = icrl.network_of(icrl.load(last.path).double().eval())
-    return [row(icrl.ZooMember(kind=run, network=network, task=task), seed, seed=seed, gamma=task.gamma)]
+    member = icrl.ZooMember(kind=run, network=network, task=task, record={"gamma": task.gamma})
+    return [row(member, seed, seed=seed)]
 
 
 PARTS = {"positive": positives, "negative": negatives, "noise": noisy, "other": other, "trained": trained}
@@ -250,7 +252,7 @@ def checkpoints(rows: pd.DataFrame) -> str:
             "seed": each.seed,
             "verdict": each.verdict,
             "class": each.members,
-            "margin": "" if pd.isna(each.margin) else f"{each.margin:.3g}",
+            "margin": "" if pd.isna(each.margin) else f"{each.margin:.3g} ({each.interval})",
             "effective discount": ""
             if pd.isna(each.discount)
             else f"{each.discount:.3f} ({each.low:.3f} to {each.high:.3f})",
@@ -302,10 +304,10 @@ def main() -> None:
         + "## Hard negatives\n\nA false positive is the verdict `weighted softmax TD`, of a wrong discount only if the "
         "interval of the effective discount holds gamma.\n\n"
         + rejected(found["negative"])
-        + f"## Weight noise\n\n{PER_NOISE} members of each class at each level, seed 0. Declined: `none of these` or "
+        + f"## Weight noise\n\n{PER_NOISE} members of each class at each level, seed {ELSEWHERE}. Declined: `none of these` or "
         "`cannot tell these apart`.\n\n![decline](zoo.svg)\n\n"
         + curve(found["noise"], folder / "zoo.svg")
-        + f"## Other sizes, on which nothing was tuned\n\n{PER_OTHER} members of each class, seed 0.\n\n"
+        + f"## Other sizes, on which nothing was tuned\n\n{PER_OTHER} members of each class, seed {ELSEWHERE}.\n\n"
         + elsewhere(found["other"])
         + (
             "## Trained checkpoints\n\nThe last of each run of `benchmarks/pretraining.py`.\n\n"
