@@ -304,8 +304,8 @@ def main() -> None:
         + "## Hard negatives\n\nA false positive is the verdict `weighted softmax TD`, of a wrong discount only if the "
         "interval of the effective discount holds gamma.\n\n"
         + rejected(found["negative"])
-        + f"## Weight noise\n\n{PER_NOISE} members of each class at each level, seed {ELSEWHERE}. Declined: `none of these` or "
-        "`cannot tell these apart`.\n\n![decline](zoo.svg)\n\n"
+        + f"## Weight noise\n\n{PER_NOISE} members of each class at each level, seed {ELSEWHERE}. Declined: `none of "
+        "these` or `cannot tell these apart`.\n\n![decline](zoo.svg)\n\n"
         + curve(found["noise"], folder / "zoo.svg")
         + f"## Other sizes, on which nothing was tuned\n\n{PER_OTHER} members of each class, seed {ELSEWHERE}.\n\n"
         + elsewhere(found["other"])
