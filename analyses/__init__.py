@@ -10,6 +10,11 @@ from valuelens.analyses._distance import distance as distance
 from valuelens.analyses._emergence import emergence as emergence
 from valuelens.analyses._emergence import measurements as measurements
 from valuelens.analyses._generalisation import generalisation as generalisation
+from valuelens.analyses._identification import Identification as Identification
+from valuelens.analyses._identification import identification as identification
+from valuelens.analyses._identify import identify as identify
+from valuelens.analyses._identify import identify_network as identify_network
+from valuelens.analyses._identify_layers import ALGORITHMS as ALGORITHMS
 from valuelens.analyses._neu import neu as neu
 from valuelens.analyses._reparameterisation import reparameterisation as reparameterisation
 from valuelens.analyses._request import AnalysisConfig as AnalysisConfig
@@ -24,6 +29,7 @@ from valuelens.analyses._result import save_result as save_result
 from valuelens.analyses._slots import slots as slots
 from valuelens.analyses._slots import value_errors as value_errors
 from valuelens.analyses._subject import Subject as Subject
+from valuelens.analyses._subject import evaluation_stream as evaluation_stream
 from valuelens.analyses._subject import subject as subject
 from valuelens.analyses._subject import td_iterates as td_iterates
 from valuelens.analyses._subject import weights_of as weights_of

@@ -1,0 +1,221 @@
+"""Every rule fitted to every layer on one half of the tasks, and its predictions on the other (theory A9).
+
+Shape legend: `rule` one of `ALGORITHMS`, `layer` L, `batch` held-out tasks, `pos` columns of a context.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from valuelens.analyses._observation import Observation
+from valuelens.models.icrl import Context
+from valuelens.probe import (
+    RULES,
+    Rule,
+    RuleFit,
+    Run,
+    UpdateData,
+    fit_any_signs,
+    fit_rule,
+    fit_run,
+    misfit,
+    run_rule,
+    searched_part,
+    unexplained,
+)
+
+ALGORITHMS = tuple(dict.fromkeys(rule.name for rule in RULES.values()))
+"""What a verdict may name."""
+
+NEGLIGIBLE = 1e-12
+"""Of the largest layer's squared update: below it a layer does nothing (our definition)."""
+
+SIGNS = 1e-4
+"""What the right signs may cost a rule, as a share of the squared update, above what it leaves (our definition)."""
+
+SLIGHT = 0.01
+"""Of the squared values: rules need not be right about smaller squared updates to the same share (our definition)."""
+
+_SEARCHED = 32
+_REFITTED = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerScores:
+    """Predictions of all algorithms on held-out tasks, from the network's own values before each layer.
+
+    Attributes:
+        fits: By algorithm and layer, each layer in the form that fits it best; layers that do nothing carry on the
+            fit of the layer before.
+        updates: What the layers did.
+        predicted: What every rule foretold.
+        unsigned: What it would have foretold with weights of any signs.
+        active: Layers that do something.
+        values: Squared values after every layer.
+    """
+
+    fits: tuple[tuple[RuleFit, ...], ...]
+    updates: Float[Tensor, "layer batch shown"]
+    predicted: Float[Tensor, "rule layer batch shown"]
+    unsigned: Float[Tensor, "rule layer batch shown"]
+    active: Bool[Tensor, "layer"]
+    values: Float[Tensor, "layer"]
+
+    @property
+    def sizes(self) -> Float[Tensor, "layer"]:
+        """Squared updates, or a hundredth of the squared values where a layer hardly moves them (our definition)."""
+        return torch.maximum(self.updates.square().sum((1, 2)), SLIGHT * self.values)
+
+    @property
+    def residuals(self) -> Float[Tensor, "rule layer batch"]:
+        """Squared updates that a rule leaves unexplained."""
+        return (self.predicted - self.updates).square().sum(-1)
+
+    @property
+    def signed(self) -> Bool[Tensor, "rule layer"]:
+        """Whether the signs that make a rule this algorithm cost no more than the noise."""
+        free = (self.unsigned - self.updates).square().sum((2, 3)) / self.sizes
+        return self.errors.nan_to_num(0) <= 2 * free + SIGNS
+
+    @property
+    def errors(self) -> Float[Tensor, "rule layer"]:
+        """What a rule leaves unexplained as a share of the layer's size; NaN where it does nothing."""
+        shares = self.residuals.sum(-1) / self.sizes
+        return torch.where(self.active, shares, torch.nan)
+
+
+def layer_data(seen: Observation, layer: int, tasks: slice) -> UpdateData:
+    """One layer on some tasks, as a rule sees it."""
+    return UpdateData(
+        features=seen.context.features[tasks],
+        rewards=seen.context.rewards[tasks],
+        values=seen.values[layer, tasks],
+        update=seen.updates[layer, tasks],
+        gamma=seen.context.gamma,
+    )
+
+
+def layer_scores(seen: Observation) -> LayerScores:
+    """Fit on the first half of the tasks, predict on the second.
+
+    Each layer starts from the layer before; then layers are tried with the shapes of all others, which tied layers
+    share.
+
+    Args:
+        seen: The values of a network.
+    """
+    half, layers = len(seen.context.states) // 2, range(len(seen.updates))
+    first, second = slice(0, half), slice(half, None)
+    size = seen.updates[:, second].square().sum((1, 2))
+    active = size > NEGLIGIBLE * size.max()
+    fitting = [layer_data(seen, layer, first) for layer in layers]
+    held_out = [layer_data(seen, layer, second) for layer in layers]
+    forms = [_fits(rule, fitting, active) for rule in RULES.values()]
+    fits = tuple(_best_forms(name, forms, fitting) for name in ALGORITHMS)
+    free = tuple(
+        tuple(fit_any_signs(fit, data) for fit, data in zip(row, fitting, strict=True)) for row in fits
+    )
+    return LayerScores(
+        fits=fits,
+        updates=seen.updates[:, second],
+        predicted=_predicted(fits, held_out),
+        unsigned=_predicted(free, held_out),
+        active=active,
+        values=seen.values[1:, second].square().sum((1, 2)),
+    )
+
+
+def _best_forms(
+    name: str, forms: list[tuple[RuleFit, ...]], fitting: list[UpdateData]
+) -> tuple[RuleFit, ...]:
+    """Of every layer the form of an algorithm that fits it best."""
+    own = [row for row in forms if row[0].rule.name == name]
+    if len(own) == 1:
+        return own[0]
+    return tuple(
+        min((row[layer] for row in own), key=lambda fit: float(unexplained(fit, data).sum()))
+        for layer, data in enumerate(fitting)
+    )
+
+
+def _predicted(fits: tuple[tuple[RuleFit, ...], ...], held_out: list[UpdateData]) -> Tensor:
+    return torch.stack(
+        [torch.stack([fit.predicted(data) for fit, data in zip(row, held_out, strict=True)]) for row in fits]
+    )
+
+
+def returned_scores(seen: Observation) -> tuple[LayerScores, tuple[Run, ...]]:
+    """Fit rules that run with shared parameters to the returned values alone, as if these were one layer.
+
+    Args:
+        seen: From `observe_returned`.
+    """
+    half = len(seen.context.states) // 2
+    first, second = slice(0, min(half, _SEARCHED)), slice(half, None)
+    fitting, held_out = (whole_data(seen.context, part) for part in (first, second))
+    last = seen.values[-1, first]
+    forms = [fit_run(rule, fitting, last) for rule in RULES.values()]
+    runs = tuple(
+        min((run for run in forms if run.fits[0].rule.name == name), key=lambda run: run.cost)
+        for name in ALGORITHMS
+    )
+    shown = seen.values.shape[-1]
+    predicted = torch.stack([run_rule(run.fits, held_out)[None, :, -shown:] for run in runs])
+    scores = LayerScores(
+        fits=tuple(run.fits for run in runs),
+        updates=seen.updates[:, second],
+        predicted=predicted,
+        unsigned=predicted,
+        active=torch.ones(1, dtype=torch.bool),
+        values=seen.values[1:, second].square().sum((1, 2)),
+    )
+    return scores, runs
+
+
+def rolled(fits: tuple[RuleFit, ...], context: Context) -> Float[Tensor, "batch pos"]:
+    """The last values of a fitted rule that runs by itself from v = 0.
+
+    Args:
+        fits: One a layer.
+        context: Any prompts.
+    """
+    return run_rule(fits, whole_data(context, slice(None)))
+
+
+def whole_data(context: Context, tasks: slice) -> UpdateData:
+    """Features and rewards of some tasks, for rules that run by themselves from v = 0."""
+    empty = torch.zeros_like(context.features[tasks, :, 0])
+    return UpdateData(
+        features=context.features[tasks],
+        rewards=context.rewards[tasks],
+        values=empty,
+        update=empty,
+        gamma=context.gamma,
+    )
+
+
+def _fits(rule: Rule, fitting: list[UpdateData], active: Tensor) -> tuple[RuleFit, ...]:
+    rows: list[RuleFit] = []
+    for layer, data in enumerate(fitting):
+        if rows and not bool(active[layer]):
+            rows.append(rows[-1])
+        else:
+            rows.append(fit_rule(rule, data, starts=[rows[-1].shape] if rows else []))
+    return tuple(_refitted(rule, rows, fitting, active) if "A" in rule.reads else rows)
+
+
+def _refitted(rule: Rule, rows: list[RuleFit], fitting: list[UpdateData], active: Tensor) -> list[RuleFit]:
+    """Layers that another layer's shape would explain better are searched again from there."""
+    shapes = [row.shape for row in rows]
+    for layer, data in enumerate(fitting):
+        few = searched_part(data)
+        own = misfit(rule, few, rows[layer].shape)
+        if own < _REFITTED or not bool(active[layer]):
+            continue
+        others = [misfit(rule, few, shape) for shape in shapes]
+        best = min(range(len(shapes)), key=others.__getitem__)
+        if others[best] < own:
+            rows[layer] = fit_rule(rule, data, starts=[shapes[best]])
+    return rows
