@@ -1,6 +1,6 @@
 """Every rule fitted to every layer on one half of the tasks, and its predictions on the other (theory A9).
 
-Shape legend: `rule` the forms of `RULES`, `layer` L, `batch` held-out tasks, `pos` columns of a context.
+Shape legend: `rule` one of `ALGORITHMS`, `layer` L, `batch` held-out tasks, `pos` columns of a context.
 """
 
 from dataclasses import dataclass
@@ -17,36 +17,41 @@ from valuelens.probe import (
     RuleFit,
     Run,
     UpdateData,
+    fit_any_signs,
     fit_rule,
     fit_run,
-    fit_weights_of,
     misfit,
     run_rule,
     searched_part,
-    weight_spread,
+    unexplained,
 )
+
+ALGORITHMS = tuple(dict.fromkeys(rule.name for rule in RULES.values()))
+"""What a verdict may name."""
 
 NEGLIGIBLE = 1e-12
 """Of the largest layer's squared update: below it a layer does nothing (our definition)."""
 
+SIGNS = 1e-4
+"""What the right signs may cost a rule, as a share of the squared update, above what it leaves (our definition)."""
+
 SLIGHT = 0.01
 """Of the squared values: rules need not be right about smaller squared updates to the same share (our definition)."""
 
-_SMALL = 1e-3
 _SEARCHED = 32
 _REFITTED = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerScores:
-    """Predictions of all rules on held-out tasks, from the network's own values before each layer.
+    """Predictions of all algorithms on held-out tasks, from the network's own values before each layer.
 
     Attributes:
-        fits: By rule and layer; layers that do nothing carry on the fit of the layer before.
+        fits: By algorithm and layer, each layer in the form that fits it best; layers that do nothing carry on the
+            fit of the layer before.
         updates: What the layers did.
         predicted: What every rule foretold.
         unsigned: What it would have foretold with weights of any signs.
-        valid: Whether the weights that make a rule this algorithm are more than nothing.
         active: Layers that do something.
         values: Squared values after every layer.
     """
@@ -55,7 +60,6 @@ class LayerScores:
     updates: Float[Tensor, "layer batch shown"]
     predicted: Float[Tensor, "rule layer batch shown"]
     unsigned: Float[Tensor, "rule layer batch shown"]
-    valid: Bool[Tensor, "rule layer"]
     active: Bool[Tensor, "layer"]
     values: Float[Tensor, "layer"]
 
@@ -68,6 +72,12 @@ class LayerScores:
     def residuals(self) -> Float[Tensor, "rule layer batch"]:
         """Squared updates that a rule leaves unexplained."""
         return (self.predicted - self.updates).square().sum(-1)
+
+    @property
+    def signed(self) -> Bool[Tensor, "rule layer"]:
+        """Whether the signs that make a rule this algorithm cost no more than the noise."""
+        free = (self.unsigned - self.updates).square().sum((2, 3)) / self.sizes
+        return self.errors.nan_to_num(0) <= 2 * free + SIGNS
 
     @property
     def errors(self) -> Float[Tensor, "rule layer"]:
@@ -102,24 +112,31 @@ def layer_scores(seen: Observation) -> LayerScores:
     active = size > NEGLIGIBLE * size.max()
     fitting = [layer_data(seen, layer, first) for layer in layers]
     held_out = [layer_data(seen, layer, second) for layer in layers]
-    fits = tuple(_fits(rule, fitting, active) for rule in RULES.values())
+    forms = [_fits(rule, fitting, active) for rule in RULES.values()]
+    fits = tuple(_best_forms(name, forms, fitting) for name in ALGORITHMS)
     free = tuple(
-        tuple(
-            fit_weights_of(fit.rule, data, fit.shape, signed=False)
-            for fit, data in zip(row, fitting, strict=True)
-        )
-        for row in fits
+        tuple(fit_any_signs(fit, data) for fit, data in zip(row, fitting, strict=True)) for row in fits
     )
     return LayerScores(
         fits=fits,
         updates=seen.updates[:, second],
         predicted=_predicted(fits, held_out),
         unsigned=_predicted(free, held_out),
-        valid=torch.tensor(
-            [[_counts(fit, data) for fit, data in zip(row, fitting, strict=True)] for row in fits]
-        ),
         active=active,
         values=seen.values[1:, second].square().sum((1, 2)),
+    )
+
+
+def _best_forms(
+    name: str, forms: list[tuple[RuleFit, ...]], fitting: list[UpdateData]
+) -> tuple[RuleFit, ...]:
+    """Of every layer the form of an algorithm that fits it best."""
+    own = [row for row in forms if row[0].rule.name == name]
+    if len(own) == 1:
+        return own[0]
+    return tuple(
+        min((row[layer] for row in own), key=lambda fit: float(unexplained(fit, data).sum()))
+        for layer, data in enumerate(fitting)
     )
 
 
@@ -138,7 +155,12 @@ def returned_scores(seen: Observation) -> tuple[LayerScores, tuple[Run, ...]]:
     half = len(seen.context.states) // 2
     first, second = slice(0, min(half, _SEARCHED)), slice(half, None)
     fitting, held_out = (whole_data(seen.context, part) for part in (first, second))
-    runs = tuple(fit_run(rule, fitting, seen.values[-1, first]) for rule in RULES.values())
+    last = seen.values[-1, first]
+    forms = [fit_run(rule, fitting, last) for rule in RULES.values()]
+    runs = tuple(
+        min((run for run in forms if run.fits[0].rule.name == name), key=lambda run: run.cost)
+        for name in ALGORITHMS
+    )
     shown = seen.values.shape[-1]
     predicted = torch.stack([run_rule(run.fits, held_out)[None, :, -shown:] for run in runs])
     scores = LayerScores(
@@ -146,7 +168,6 @@ def returned_scores(seen: Observation) -> tuple[LayerScores, tuple[Run, ...]]:
         updates=seen.updates[:, second],
         predicted=predicted,
         unsigned=predicted,
-        valid=torch.ones(len(runs), 1, dtype=torch.bool),
         active=torch.ones(1, dtype=torch.bool),
         values=seen.values[1:, second].square().sum((1, 2)),
     )
@@ -198,12 +219,3 @@ def _refitted(rule: Rule, rows: list[RuleFit], fitting: list[UpdateData], active
         if others[best] < own:
             rows[layer] = fit_rule(rule, data, starts=[shapes[best]])
     return rows
-
-
-def _counts(fit: RuleFit, data: UpdateData) -> bool:
-    """Whether the weights of reward and of current value are not nothing where they have an effect."""
-    if not fit.rule.corrects:
-        return True
-    size = fit.weights.abs()
-    nothing = (size < _SMALL * size.max()) & weight_spread(fit, data).identified
-    return not bool(nothing[0] or nothing[-1])

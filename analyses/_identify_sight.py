@@ -1,6 +1,6 @@
 """What an identification sees of a network: its layers or only what it returns, also on counterfactual prompts.
 
-Shape legend: `rule` the forms of `RULES`, `batch` tasks, `shown` columns whose values are known.
+Shape legend: `rule` one of `ALGORITHMS`, `batch` tasks, `shown` columns whose values are known.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,6 +27,9 @@ SHIFT = 0.5
 
 DISCOUNT = "discount halved"
 """Name of that intervention."""
+
+_CHANGED = 32
+"""Held-out tasks whose prompts are changed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,11 +73,13 @@ def sight_of(network: Network, context: Context) -> Sight:
     )
 
 
-def part_of(context: Context, start: int) -> Context:
+def part_of(context: Context, start: int, count: int | None = None) -> Context:
+    """Some tasks of a context."""
+    tasks = slice(start, None if count is None else start + count)
     return Context(
-        states=context.states[start:],
-        features=context.features[start:],
-        rewards=context.rewards[start:],
+        states=context.states[tasks],
+        features=context.features[tasks],
+        rewards=context.rewards[tasks],
         gamma=context.gamma,
     )
 
@@ -113,7 +118,7 @@ def responses_of(sight: Sight, seed: int) -> dict[str, Response]:
         sight: Of the network.
         seed: Decides the prompts.
     """
-    held_out = part_of(sight.seen.context, sight.half)
+    held_out = part_of(sight.seen.context, sight.half, _CHANGED)
     changed = counterfactuals(held_out, torch.Generator().manual_seed(seed))
     before = [rolled(fits, held_out) for fits in sight.scores.fits]
     found = {}
@@ -139,7 +144,7 @@ def _response(sight: Sight, after: Tensor, before: list[Tensor], ends: list[Tens
         (end - start[:, -end.shape[1] :])[:, -shown:] for end, start in zip(ends, before, strict=True)
     ]
     return Response(
-        own=after - sight.seen.values[-1, sight.half :, -shown:],
+        own=after - sight.seen.values[-1, sight.half :, -shown:][: len(after)],
         foretold=torch.stack(foretold),
         values=float(after.square().sum()),
     )

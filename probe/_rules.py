@@ -31,6 +31,7 @@ class Rule:
         terms: What its weights multiply, [batch pos term], for given data and shape.
         signs: Of its weights: what makes it this algorithm and not merely its kernel.
         reads: `A`, `decay`, `discount`, `ridge`: what its shape holds, in this order.
+        any_signs: Whether weights need not have these signs.
         discounts: Positions of (w_T, w_C) among its weights, if it bootstraps.
     """
 
@@ -39,6 +40,7 @@ class Rule:
     signs: tuple[int, ...]
     reads: tuple[str, ...] = ()
     discounts: tuple[int, int] | None = None
+    any_signs: bool = False
 
     @property
     def bootstraps(self) -> bool:
@@ -49,6 +51,22 @@ class Rule:
     def corrects(self) -> bool:
         """Whether it moves values by errors of transitions, so that its last weight must not be 0."""
         return self.bootstraps or self.terms is _gradient_monte_carlo
+
+    def cone(self, like: Tensor) -> Float[Tensor, "term term"]:
+        """What positive combinations of its columns are: the weights that make it this algorithm.
+
+        All weights have its signs; and of a rule that corrects, those of reward and of current value lie within a
+        factor of ten of each other (our definition): without either it would not move values by errors.
+
+        Args:
+            like: For precision.
+        """
+        cone = torch.eye(len(self.signs), dtype=like.dtype)
+        if self.any_signs:
+            return cone
+        if self.corrects:
+            cone[0, -1] = cone[-1, 0] = _LEAST
+        return torch.tensor(self.signs, dtype=like.dtype)[:, None] * cone
 
     def num_parameters(self, feature_dim: int) -> int:
         """Free parameters of one layer.
@@ -121,6 +139,7 @@ def square(shape: Float[Tensor, "free"], data: UpdateData) -> Float[Tensor, "fea
 
 
 _SAME = 1e-9
+_LEAST = 0.1
 
 
 def _linear(data: UpdateData) -> Tensor:
