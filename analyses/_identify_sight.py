@@ -84,11 +84,13 @@ def part_of(context: Context, start: int, count: int | None = None) -> Context:
     )
 
 
-def end_to_end(sight: Sight) -> Tensor:
+def end_to_end(
+    sight: Sight,
+) -> tuple[Float[Tensor, "batch shown"], Float[Tensor, "rule batch shown"]]:
+    """The network's last values on held-out tasks, and those of every rule that runs by itself from v = 0."""
     last = sight.seen.values[-1, sight.half :]
-    held_out, shown = part_of(sight.seen.context, sight.half), last.shape[-1]
-    ends = torch.stack([rolled(fits, held_out)[:, -shown:] for fits in sight.scores.fits])
-    return (ends - last).square().sum((1, 2)) / last.square().sum()
+    held_out = part_of(sight.seen.context, sight.half)
+    return last, torch.stack([rolled(fits, held_out)[:, -last.shape[-1] :] for fits in sight.scores.fits])
 
 
 def exchanged_errors(sight: Sight) -> Float[Tensor, "rule"]:
