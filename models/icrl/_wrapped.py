@@ -77,6 +77,20 @@ class SoftmaxTDRule(LayerRule):
         return (self.smooth(x, n) @ error[..., None])[..., 0]
 
 
+class OwnValueRule(LayerRule):
+    """alpha of the way to K_A (R + gamma v(S_k)): smoothed targets less the column's own value; alpha, A.
+
+    Softmax TD subtracts the smoothed value K_A v(S_{k-1}) instead. Its fixed point is that of kernel-based value
+    iteration (Ormoneit and Sen, 2002).
+    """
+
+    def forward(self, x: Tensor, R: Tensor, v: Tensor) -> Tensor:
+        """The update of every column."""
+        n = R.shape[1]
+        targets = self.smooth(x, n) @ (R + self.gamma * v[:, 1 : n + 1])[..., None]
+        return self.get_buffer("alpha") * (targets[..., 0] - v)
+
+
 class LinearTDRule(LayerRule):
     """A step of size alpha of the weights along mean_k delta_k x(S_{k-1})."""
 

@@ -18,6 +18,8 @@ from torch import Tensor
 from valuelens.models.icrl._config import TaskConfig
 from valuelens.models.icrl._disguise import DisguisedSoftmaxTD, hidden_basis, softmax_gauged
 from valuelens.models.icrl._learner import ValueLearner
+from valuelens.models.icrl._linear_attention import linear_attention_from_matrices, theta_td
+from valuelens.models.icrl._linear_values import LinearAttentionValues
 from valuelens.models.icrl._network import LearnerNetwork, Slot, network_of
 from valuelens.models.icrl._theta_star import softmax_td_from_matrices
 from valuelens.models.icrl._wrapped import (
@@ -201,7 +203,8 @@ def zoo_member(
     """A random network that runs a given algorithm.
 
     Softmax TD and, half of the time, kernel reward averaging run in attention (one head with a temporal shift, or two
-    heads); the others are wrapped. Layers are tied in half of the members.
+    heads), linear TD with plain slots half of the time in linear attention; the others are wrapped. Layers are tied in
+    half of the members.
 
     Args:
         kind: One of `KINDS`.
@@ -220,6 +223,8 @@ def zoo_member(
     )
     if kind == "weighted softmax TD":
         return in_attention(kind, draw, layers)
+    if kind == "linear TD" and not draw.hidden and draw.number(0, 1) < 0.5:
+        return in_linear_attention(kind, draw, layers)
     if kind == "kernel reward averaging" and draw.number(0, 1) < 0.5:
         only_rewards = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
         smoothing = [
@@ -289,6 +294,26 @@ def in_attention(kind: str, draw: Draw, layers: Sequence[LayerRule]) -> ZooMembe
         disguised = DisguisedSoftmaxTD(model, hidden_basis(D, draw.generator))
         return member(kind, draw, disguised, hidden=True, made=made)
     return member(kind, draw, model, hidden=False, made=made)
+
+
+def in_linear_attention(kind: str, draw: Draw, layers: Sequence[LayerRule]) -> ZooMember:
+    """The member that runs these steps of linear TD in linear attention with full matrices and weight noise.
+
+    Args:
+        kind: Its name.
+        draw: Random numbers of the member.
+        layers: Rules with alpha.
+    """
+    clean = theta_td(
+        feature_dim=draw.d,
+        num_layers=len(layers),
+        gamma=draw.gamma,
+        alpha=[float(each.get_buffer("alpha")) for each in layers],
+        dtype=torch.float64,
+    )
+    P, Q = (_noisy(each.detach(), draw) for each in (clean.P, clean.Q))
+    model = linear_attention_from_matrices(P, Q, gamma=draw.gamma, num_layers=len(layers), tied=False)
+    return member(kind, draw, LinearAttentionValues(model), hidden=False, made="linear attention")
 
 
 def member(kind: str, draw: Draw, model: ValueLearner, *, hidden: bool, made: str) -> ZooMember:

@@ -12,6 +12,7 @@ from valuelens.models.icrl._wrapped import (
     LayerRule,
     LinearTDRule,
     MonteCarloRule,
+    OwnValueRule,
     ResidualGradientRule,
     RewardAveragingRule,
     SmoothingRule,
@@ -55,6 +56,20 @@ def towards(target: Tensor) -> Tensor:
     return (1 - (1 - STEP) ** LAYERS) * target
 
 
+def own_value_iterate(context: Context) -> Tensor:
+    """Column by column, in plain loops."""
+    weights, R = kernel(context).tolist(), context.rewards.tolist()
+    found = []
+    for K, rewards in zip(weights, R, strict=True):
+        v = [0.0] * len(K)
+        for _ in range(LAYERS):
+            ahead = [r + GAMMA * v[k + 1] for k, r in enumerate(rewards)]
+            smooth = [sum(a * t for a, t in zip(row, ahead, strict=True)) for row in K]
+            v = [own + STEP * (target - own) for own, target in zip(v, smooth, strict=True)]
+        found.append(v)
+    return torch.tensor(found, dtype=torch.float64)
+
+
 FIXED = {"gamma": GAMMA, "num_layers": LAYERS}
 RULES: Mapping[str, tuple[LayerRule, Callable[[Context], Tensor]]] = {
     "softmax TD": (
@@ -63,6 +78,7 @@ RULES: Mapping[str, tuple[LayerRule, Callable[[Context], Tensor]]] = {
             torch.zeros_like(c.features[..., 0]), c.rewards, kernel(c), w=STEP * TD, **FIXED
         )[-1],
     ),
+    "own value subtracted": (OwnValueRule(gamma=GAMMA, alpha=STEP, A=A), own_value_iterate),
     "linear TD": (
         LinearTDRule(gamma=GAMMA, alpha=STEP),
         lambda c: linear_td(c.features, c.rewards, alpha=STEP, **FIXED)[-1],

@@ -42,7 +42,7 @@ def test_a_member_is_decided_by_its_generator(kind: str) -> None:
 
 @each_kind
 def test_a_network_tells_nothing_but_hooks(kind: str) -> None:
-    for seed in range(100, 106):
+    for seed in range(100, 104):
         member = drawn(kind, seed)
         layers = [slot.layer for slot in member.network.slots if slot.holds != "target"]
         assert layers == list(range(len(layers)))
@@ -51,7 +51,7 @@ def test_a_network_tells_nothing_but_hooks(kind: str) -> None:
 
 
 def test_a_third_of_the_members_is_hidden() -> None:
-    hidden = [bool(drawn("linear TD", seed).record["hidden"]) for seed in range(100, 220)]
+    hidden = [bool(drawn("linear TD", seed).record["hidden"]) for seed in range(100, 160)]
     assert 0.2 < sum(hidden) / len(hidden) < 0.47
     assert not any(bool(drawn("linear TD", seed, hidden=0.0).record["hidden"]) for seed in range(100, 110))
 
@@ -60,6 +60,14 @@ def test_softmax_td_runs_in_attention_and_other_rules_are_wrapped() -> None:
     attention = drawn("weighted softmax TD", hidden=0.0).network.module
     assert isinstance(attention, SoftmaxTD)
     assert isinstance(drawn("LSTD").network.module, WrappedRules)
+
+
+def test_linear_td_with_plain_slots_is_wrapped_or_in_linear_attention() -> None:
+    made = {str(drawn("linear TD", seed, hidden=0.0).record["made"]) for seed in range(100, 110)}
+    assert made == {"wrapped", "linear attention"}
+    assert {str(drawn("linear TD", seed, hidden=1.0).record["made"]) for seed in range(100, 105)} == {
+        "wrapped"
+    }
 
 
 def test_weight_noise_has_its_size() -> None:
