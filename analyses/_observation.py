@@ -13,6 +13,8 @@ from valuelens.models import InputError
 from valuelens.models.icrl import Context, Network, Slot
 from valuelens.probe import linear_read_out, submodule_outputs
 
+_SHOWN = 1e-9
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Observation:
@@ -48,10 +50,13 @@ class ReadOut:
     Attributes:
         slots: By layer.
         direction: What the output of their hooks is multiplied with.
+        repeated: Whether the value of S_j stands in an extra query column that repeats S_j, because column j itself
+            shows something else (of linear attention, a TD error).
     """
 
     slots: tuple[Slot, ...]
     direction: Float[Tensor, "D"]
+    repeated: bool = False
 
 
 def value_slots_of(network: Network) -> tuple[Slot, ...]:
@@ -73,8 +78,8 @@ def value_slots_of(network: Network) -> tuple[Slot, ...]:
 def read_out_of(network: Network, context: Context) -> ReadOut:
     """Find the direction of values: from what the last layer shows to what the network returns.
 
-    A `value` slot needs no more than a scale. For a `residual` slot the values of all columns are used, which the
-    network returns through extra queries that repeat S_0..S_n.
+    A `value` slot needs no more than a scale. The values of all columns are used, which the network returns through
+    extra queries that repeat S_0..S_n; where the columns themselves do not show them, these queries are read.
 
     Args:
         network: Its adapter.
@@ -84,13 +89,24 @@ def read_out_of(network: Network, context: Context) -> ReadOut:
         InputError: As `value_slots_of`, or hooks that are missing or show something of another shape.
     """
     slots = value_slots_of(network)
-    shown, returned = _shown(network, context, slots[-1:], whole=slots[-1].holds == "residual")
+    shown, returned = _shown(network, context, slots[-1:], whole=True)
     last, pos = shown[0], context.states.shape[1]
     if returned.shape[1] == 1:
-        last, values = last[:, pos - 1 : pos], returned
-    else:
-        last, values = last[:, :pos], returned[:, 1:]
-    return ReadOut(slots=slots, direction=linear_read_out(last.flatten(0, 1), values.flatten()))
+        direction, _ = _direction(last[:, pos - 1 : pos], returned)
+        return ReadOut(slots=slots, direction=direction)
+    direction, missed = _direction(last[:, :pos], returned[:, 1:])
+    if missed > _SHOWN and last.shape[1] >= 2 * pos:
+        other, less = _direction(last[:, pos : 2 * pos], returned[:, 1:])
+        if less < missed:
+            return ReadOut(slots=slots, direction=other, repeated=True)
+    return ReadOut(slots=slots, direction=direction)
+
+
+def _direction(last: Tensor, values: Tensor) -> tuple[Tensor, float]:
+    """The direction, and the share of the squared values that it misses."""
+    direction = linear_read_out(last.flatten(0, 1), values.flatten())
+    missed = (last @ direction - values).square().sum() / values.square().sum()
+    return direction, float(missed)
 
 
 def observe(network: Network, context: Context, read_out: ReadOut) -> Observation:
@@ -104,8 +120,10 @@ def observe(network: Network, context: Context, read_out: ReadOut) -> Observatio
     Raises:
         InputError: Values that are not finite.
     """
-    shown, returned = _shown(network, context, read_out.slots, whole=False)
-    values = torch.stack([each[:, : context.states.shape[1]] @ read_out.direction for each in shown])
+    shown, returned = _shown(network, context, read_out.slots, whole=read_out.repeated)
+    pos = context.states.shape[1]
+    columns = slice(pos, 2 * pos) if read_out.repeated else slice(pos)
+    values = torch.stack([each[:, columns] @ read_out.direction for each in shown])
     if not bool(values.isfinite().all() and returned.isfinite().all()):
         raise InputError(
             "the network's values must be finite on every context", "found overflow", "value slots"

@@ -74,6 +74,16 @@ from valuelens.probe._rivals import source_centred_linear_td as source_centred_l
 from valuelens.probe._rivals import tabular_td as tabular_td
 from valuelens.probe._rivals import tabular_td_kernel as tabular_td_kernel
 from valuelens.probe._rivals import td_lambda as td_lambda
+from valuelens.probe._rule_fits import WeightSpread as WeightSpread
+from valuelens.probe._rule_fits import fit_rule as fit_rule
+from valuelens.probe._rule_fits import fit_weights_of as fit_weights_of
+from valuelens.probe._rule_fits import misfit as misfit
+from valuelens.probe._rule_fits import searched_part as searched_part
+from valuelens.probe._rule_fits import unexplained as unexplained
+from valuelens.probe._rule_fits import weight_spread as weight_spread
+from valuelens.probe._rules import RULES as RULES
+from valuelens.probe._rules import Rule as Rule
+from valuelens.probe._rules import RuleFit as RuleFit
 from valuelens.probe._slots import attention_patterns as attention_patterns
 from valuelens.probe._slots import block_hooks as block_hooks
 from valuelens.probe._slots import captured as captured

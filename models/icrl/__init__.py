@@ -26,6 +26,7 @@ from valuelens.models.icrl._config import TaskConfig as TaskConfig
 from valuelens.models.icrl._config import TrainConfig as TrainConfig
 from valuelens.models.icrl._config import load_config as load_config
 from valuelens.models.icrl._config import run_config as run_config
+from valuelens.models.icrl._counterfactuals import counterfactuals as counterfactuals
 from valuelens.models.icrl._identified import identified_entries as identified_entries
 from valuelens.models.icrl._incontexttd import entry_of as entry_of
 from valuelens.models.icrl._learner import ValueLearner as ValueLearner

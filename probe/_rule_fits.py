@@ -1,0 +1,269 @@
+"""Fits of rules to the value updates of one layer: weights in closed form inside, shapes searched outside.
+
+Softmax kernels by Levenberg-Marquardt with the weights projected out (variable projection), decays, discounts and
+ridges by scipy's bounded and simplex searches. Shape legend as in `_rules`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from einops import einsum
+from jaxtyping import Bool, Float
+from scipy import optimize
+from torch import Tensor
+
+from valuelens.probe._reparameterisation import UpdateData
+from valuelens.probe._rules import Rule, RuleFit, attention, return_quantities, square, td_quantities
+
+_RIDGE = 1e-14
+_VANISHING = 1e-12
+_COLLINEAR = 1e-9
+_EXACT = 1e-11
+_SHARPNESSES = (1.0, 5.0)
+_ITERATIONS = 25
+_DAMPING = 1e-2
+_ROUNDING = 1e-13
+_SETTLED = 1e-11
+_SEARCHED = 24
+_LARGEST = 0.999
+_LOG_RIDGES = (-16.0, 3.0)
+
+
+def fit_rule(
+    rule: Rule, data: UpdateData, *, starts: Sequence[Float[Tensor, "free"]] = ()
+) -> RuleFit:
+    """Least squares of a rule on one layer's updates.
+
+    Args:
+        rule: Which.
+        data: Fitting half; the shape is searched on its first tasks, the weights are solved on all.
+        starts: Guesses of the shape, such as that of the layer before.
+    """
+    shape = _searched(rule, searched_part(data), starts)
+    return fit_weights_of(rule, data, shape)
+
+
+def fit_weights_of(
+    rule: Rule, data: UpdateData, shape: Float[Tensor, "free"], *, signed: bool = True
+) -> RuleFit:
+    """Least squares of the weights alone, for a given shape.
+
+    Args:
+        rule: Which.
+        data: What it must explain.
+        shape: Kept.
+        signed: Whether the weights must have the signs of the rule (or be 0).
+    """
+    terms = rule.terms(data, shape)
+    weights = _signed(terms, data.update, rule.signs) if signed else _solve(terms, data.update)
+    return RuleFit(rule=rule, weights=weights, shape=shape)
+
+
+def unexplained(fit: RuleFit, data: UpdateData) -> Float[Tensor, "batch"]:
+    """Squared update that a rule leaves unexplained, summed over the columns of each context."""
+    return (data.update - fit.predicted(data)).square().sum(-1)
+
+
+def misfit(rule: Rule, data: UpdateData, shape: Float[Tensor, "free"]) -> float:
+    """Share of the squared update left by the best weights for a shape, on the same data."""
+    terms = rule.terms(data, shape)
+    left = (data.update - terms @ _signed(terms, data.update, rule.signs)).square().sum()
+    return float(left / data.update.square().sum().clamp(min=torch.finfo(left.dtype).tiny))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WeightSpread:
+    """Weights solved on some tasks for a fixed shape, and what every task contributes to their error.
+
+    Attributes:
+        weights: Least squares.
+        influence: Of each task; the sum of its squares over tasks is the squared standard error (cluster-robust).
+        identified: Whether a weight has an effect on these tasks that others have not.
+    """
+
+    weights: Float[Tensor, "term"]
+    influence: Float[Tensor, "batch term"]
+    identified: Bool[Tensor, "term"]
+
+    @property
+    def error(self) -> Float[Tensor, "term"]:
+        """Standard errors over tasks."""
+        return self.influence.square().sum(0).sqrt()
+
+
+def weight_spread(fit: RuleFit, data: UpdateData) -> WeightSpread:
+    """Weights of a rule on held-out tasks, with their standard errors over tasks.
+
+    Source: the sandwich of Liang and Zeger (1986), clusters being tasks.
+
+    Args:
+        fit: Its shape is kept.
+        data: Held-out half.
+    """
+    terms = fit.rule.terms(data, fit.shape)
+    weights = _solve(terms, data.update)
+    unit, scale = _unit(terms.flatten(0, 1))
+    scores = einsum(
+        unit.reshape(terms.shape), data.update - terms @ weights, "batch pos term, batch pos -> batch term"
+    )
+    influence = torch.linalg.solve(_gram(unit), scores.mT).mT / scale
+    return WeightSpread(weights=weights, influence=influence, identified=_identified(unit))
+
+
+def searched_part(data: UpdateData) -> UpdateData:
+    """The first tasks, on which shapes are searched.
+
+    Args:
+        data: Fitting half.
+    """
+    return replace(
+        data, **{name: getattr(data, name)[:_SEARCHED] for name in ("features", "rewards", "values", "update")}
+    )
+
+
+def _searched(rule: Rule, data: UpdateData, starts: Sequence[Tensor]) -> Tensor:
+    if "A" in rule.reads:
+        return _kernel_shape(rule, data, starts)
+    if not rule.reads:
+        return data.features.new_zeros(0)
+    first = starts[0] if starts else None
+    return _plain_shape(rule, data, first)
+
+
+def _plain_shape(rule: Rule, data: UpdateData, start: Tensor | None) -> Tensor:
+    def loss(point: np.ndarray | float) -> float:
+        return misfit(rule, data, data.features.new_tensor(np.atleast_1d(point)))
+
+    if start is not None and loss(start.numpy()) < _EXACT:
+        return start
+    if len(rule.reads) == 1:
+        found = optimize.minimize_scalar(loss, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-6})
+        best = min((0.0, float(found.x)), key=loss)
+        return data.features.new_tensor([best])
+    guess = [data.gamma, -6.0] if start is None else start.numpy()
+    found = optimize.minimize(
+        loss,
+        guess,
+        method="Nelder-Mead",
+        bounds=[(0.0, _LARGEST), _LOG_RIDGES],
+        options={"maxfev": 45, "xatol": 1e-6, "fatol": 1e-12},
+    )
+    return data.features.new_tensor(found.x)
+
+
+def _kernel_shape(rule: Rule, data: UpdateData, starts: Sequence[Tensor]) -> Tensor:
+    d = data.features.shape[-1]
+    extra = data.features.new_tensor([data.gamma] if "discount" in rule.reads else [])
+    guesses = [*starts]
+    if not starts:
+        guesses += [torch.cat([c * torch.eye(d, dtype=extra.dtype).flatten(), extra]) for c in _SHARPNESSES]
+    best, least = guesses[0], float("inf")
+    for guess in guesses:
+        shape, left = _descend(rule, data, guess)
+        if left < least:
+            best, least = shape, left
+        if least < _EXACT:
+            break
+    return best
+
+
+def _descend(rule: Rule, data: UpdateData, start: Tensor) -> tuple[Tensor, float]:
+    """Levenberg-Marquardt from one start; a step is accepted up to rounding, so that the shape itself settles."""
+    shape, damping = start, _DAMPING
+    left, gradient, curvature = _linearised(rule, data, shape)
+    for _ in range(_ITERATIONS):
+        size = curvature.diagonal().max().clamp(min=torch.finfo(shape.dtype).tiny)
+        step = torch.linalg.solve(curvature + damping * size * torch.eye(len(shape), dtype=shape.dtype), gradient)
+        moved = shape + step
+        if "discount" in rule.reads:
+            moved[-1].clamp_(0, _LARGEST)
+        candidate = _linearised(rule, data, moved)
+        if candidate[0] <= left * (1 + _ROUNDING):
+            settled = left - candidate[0] <= 1e-4 * left and left > 1e-6
+            shape, damping = moved, max(damping / 4, torch.finfo(shape.dtype).eps)
+            left, gradient, curvature = candidate
+            if settled:
+                break
+        else:
+            damping *= 4
+        if step.norm() <= _SETTLED * shape.norm() or damping > 1e6:
+            break
+    return shape, left
+
+
+def _linearised(rule: Rule, data: UpdateData, shape: Tensor) -> tuple[float, Tensor, Tensor]:
+    """Misfit with the best weights; J'r and J'J of its residual r and of the Jacobian J in the shape.
+
+    The derivative in A is a covariance under the attention: d(K e)_j / dA = sum_k K_jk (e_k - (K e)_j) x_k x_j'.
+    What a change of the weights could undo is projected out (variable projection, Kaufman 1975).
+    """
+    kernel, sources = attention(data, square(shape, data)), data.features[:, :-1]
+    quantities, slope = _quantities(rule, data, shape)
+    terms = kernel @ quantities
+    if rule.name != "weighted softmax TD":
+        terms = torch.cat([terms, data.values[..., None]], dim=-1)
+    weights = _solve(terms, data.update)
+    inner = weights[: quantities.shape[-1]]
+    each = (quantities @ inner)[..., None]
+    covariance = kernel @ (each * sources) - (kernel @ each) * (kernel @ sources)
+    jacobian = (covariance[..., None] * data.features[:, :, None, :]).flatten(2)
+    if slope is not None:
+        jacobian = torch.cat([jacobian, kernel @ (slope @ inner)[..., None]], dim=-1)
+    jacobian, (unit, _) = jacobian.flatten(0, 1), _unit(terms.flatten(0, 1))
+    jacobian = jacobian - unit @ torch.linalg.solve(_gram(unit), unit.mT @ jacobian)
+    residual = (data.update - terms @ weights).flatten()
+    total = data.update.square().sum().clamp(min=torch.finfo(shape.dtype).tiny)
+    return float(residual.square().sum() / total), jacobian.mT @ residual, jacobian.mT @ jacobian
+
+
+def _quantities(rule: Rule, data: UpdateData, shape: Tensor) -> tuple[Tensor, Tensor | None]:
+    """What the kernel averages, and its derivative in the discount where that is free."""
+    if rule.name == "weighted softmax TD":
+        return td_quantities(data), None
+    if "discount" not in rule.reads:
+        return data.rewards[..., None], None
+    discount, n = shape[-1], data.rewards.shape[1]
+    steps = torch.arange(n, dtype=shape.dtype)
+    ahead = (steps[:, None] - steps).clamp(min=0)
+    slopes = (ahead * torch.pow(discount, (ahead - 1).clamp(min=0))).tril()
+    return return_quantities(data, float(discount)), (data.rewards @ slopes)[..., None]
+
+
+def _unit(design: Tensor) -> tuple[Tensor, Tensor]:
+    """Terms of length 1 and their lengths; terms that vanish beside the others become 0, with infinite length."""
+    scale = design.square().sum(0).sqrt()
+    least = max(float(scale.max()) * _VANISHING, torch.finfo(design.dtype).tiny) if len(scale) else 0.0
+    scale = torch.where(scale <= least, torch.inf, scale)
+    return design / scale, scale
+
+
+def _gram(unit: Tensor) -> Tensor:
+    """With a ridge at rounding, which terms that vanish or coincide need."""
+    return unit.mT @ unit + _RIDGE * torch.eye(unit.shape[1], dtype=unit.dtype)
+
+
+def _identified(unit: Tensor) -> Tensor:
+    """Terms of which more than rounding is left when the others are taken out."""
+    own = 1 / torch.linalg.inv(_gram(unit)).diagonal()
+    return (own > _COLLINEAR) & unit.any(0)
+
+
+def _solve(terms: Tensor, update: Tensor) -> Tensor:
+    unit, scale = _unit(terms.flatten(0, 1))
+    solution: Tensor = torch.linalg.solve(_gram(unit), unit.mT @ update.flatten())
+    return solution / scale
+
+
+def _signed(terms: Tensor, update: Tensor, signs: tuple[int, ...]) -> Tensor:
+    """Least squares with given signs (Lawson and Hanson's, on the Cholesky factor of the Gram matrix)."""
+    free = _solve(terms, update)
+    wanted = free.new_tensor(signs)
+    if bool((free * wanted >= 0).all()):
+        return free
+    unit, scale = _unit(terms.flatten(0, 1) * wanted)
+    factor = torch.linalg.cholesky(_gram(unit))
+    target = torch.linalg.solve_triangular(factor, (unit.mT @ update.flatten())[:, None], upper=False)
+    solution, _ = optimize.nnls(factor.mT.numpy(), target[:, 0].numpy())
+    return free.new_tensor(solution) * wanted / scale
