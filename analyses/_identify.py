@@ -3,17 +3,26 @@
 Shape legend: `rule` the forms of `RULES`, `layer` L, `batch` held-out tasks, `pos` columns of a context.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from valuelens.analyses._identify_layers import NEGLIGIBLE, LayerScores, layer_data, layer_scores, rolled
-from valuelens.analyses._observation import Observation, ReadOut, observe, read_out_of
+from valuelens.analyses._identify_layers import (
+    NEGLIGIBLE,
+    LayerScores,
+    layer_data,
+    layer_scores,
+    returned_scores,
+    rolled,
+    whole_data,
+)
+from valuelens.analyses._observation import Observation, observe, observe_returned, read_out_of
 from valuelens.models import InputError
 from valuelens.models.icrl import Context, Network, counterfactuals
-from valuelens.probe import RULES, ratio_interval, weight_spread
+from valuelens.probe import RULES, Run, discount_influence, ratio_interval, weight_spread
 
 DIFFERENT, NONE, UNDECIDED = "different rules in different layers", "none of these", "cannot tell these apart"
 
@@ -27,6 +36,9 @@ FLOOR = 1e-6
 """Predictions that differ by less than a thousandth of the update are the same (our definition)."""
 
 Interval = tuple[float, float]
+
+UNREAD = 1e-3
+"""Share of the squared returned values that slots may miss and still be read layer by layer (our definition)."""
 
 _NAMES = tuple(RULES)
 _RULES = tuple(RULES.values())
@@ -53,6 +65,8 @@ class Identification:
         splits: By counterfactual prompt: largest squared difference of members' responses, as that share.
         splitting_prompt: The prompt that would split the class best, or why there is none.
         unread: Share of the squared returned values that the slots miss.
+        layered: Whether layers were seen; else (`unread` above `UNREAD`) rules ran end to end against the returned
+            values, with the same parameters at every step, and `errors` has one column.
     """
 
     algorithm: str
@@ -69,6 +83,7 @@ class Identification:
     splits: dict[str, float]
     splitting_prompt: str | None
     unread: float
+    layered: bool
 
 
 def identification(network: Network, context: Context, *, seed: int = 0) -> Identification:
@@ -90,56 +105,84 @@ def identification(network: Network, context: Context, *, seed: int = 0) -> Iden
     if len(context.states) < 8 or context.num_transitions < 4:
         found = f"found {len(context.states)} of {context.num_transitions}"
         raise InputError("an identification needs 8 contexts of 4 transitions", found, "identification")
-    read_out = read_out_of(network, context)
-    seen = observe(network, context, read_out)
-    scores = layer_scores(seen)
-    classes = _classes(scores)
+    sight = _sight(network, context)
+    classes = _classes(sight.scores)
     common = set.intersection(*(each for each in classes if each is not None)) if any(classes) else set()
-    responses = _responses(network, read_out, seen, scores, seed)
-    common = _unrefuted(common, responses, scores)
+    responses = _responses(sight, seed)
+    common = _unrefuted(common, responses)
     algorithm, named = _verdict(common, classes, context.features.shape[-1])
-    return _identification(algorithm, named, common, classes, seen, scores, responses, seed)
-
-
-def _identification(
-    algorithm: str,
-    named: int | None,
-    common: set[int],
-    classes: list[set[int] | None],
-    seen: Observation,
-    scores: LayerScores,
-    responses: dict[str, "_Response"],
-    seed: int,
-) -> Identification:
-    winner = named if named is not None else _best(common or set(range(len(_RULES))), scores)
-    runner_up, margin, interval = _margin(winner, common, scores, seed)
-    discount, limits = _discount(winner, seen, scores) if common else (None, None)
-    half = len(seen.context.states) // 2
-    held_out = _part(seen.context, half)
-    ends = torch.stack([rolled(fits, held_out) for fits in scores.fits])
-    last = seen.values[-1, half:]
+    winner = named if named is not None else _best(common or set(range(len(_RULES))), sight.scores)
+    runner_up, margin, interval = _margin(winner, common, sight.scores, seed)
+    discount, limits = _discount(winner, sight) if common else (None, None)
     splits = {name: response.split(common) for name, response in responses.items()}
-    noise = max(float(scores.errors[winner].nanmean()), FLOOR)
+    noise = max(float(sight.scores.errors[winner].nanmean().nan_to_num(0)), FLOOR)
     widest = max(splits, key=splits.__getitem__, default=None)
     return Identification(
         algorithm=algorithm,
-        members=tuple(dict.fromkeys(_RULES[each].name for each in sorted(common))),
+        members=_algorithms(common),
         margin=margin,
         interval=interval,
         runner_up=runner_up,
         effective_discount=discount,
         discount_interval=limits,
-        errors=scores.errors,
-        layer_members=tuple(
-            None if each is None else tuple(dict.fromkeys(_RULES[rule].name for rule in sorted(each)))
-            for each in classes
-        ),
-        end_to_end=(ends - last).square().sum((1, 2)) / last.square().sum(),
+        errors=sight.scores.errors,
+        layer_members=tuple(each if each is None else _algorithms(each) for each in classes),
+        end_to_end=_end_to_end(sight),
         responses={name: response.errors for name, response in responses.items()},
         splits=splits,
         splitting_prompt=widest if widest and len(common) > 1 and splits[widest] > noise else None,
-        unread=seen.unread,
+        unread=sight.unread,
+        layered=sight.runs is None,
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Sight:
+    """What is seen of a network: its layers, or, where the slots do not hold what it returns, that alone."""
+
+    look: Callable[[Context], Observation]
+    seen: Observation
+    scores: LayerScores
+    runs: tuple[Run, ...] | None
+    unread: float
+
+    @property
+    def half(self) -> int:
+        return len(self.seen.context.states) // 2
+
+
+def _sight(network: Network, context: Context) -> _Sight:
+    read_out = read_out_of(network, context)
+    seen = observe(network, context, read_out)
+    unread = seen.unread if bool(seen.returned.any()) else 0.0
+    if unread <= UNREAD:
+        return _Sight(
+            look=lambda prompt: observe(network, prompt, read_out),
+            seen=seen,
+            scores=layer_scores(seen),
+            runs=None,
+            unread=unread,
+        )
+    whole = observe_returned(network, context)
+    scores, runs = returned_scores(whole)
+    return _Sight(
+        look=lambda prompt: observe_returned(network, prompt),
+        seen=whole,
+        scores=scores,
+        runs=runs,
+        unread=unread,
+    )
+
+
+def _algorithms(rules: set[int]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_RULES[rule].name for rule in sorted(rules)))
+
+
+def _end_to_end(sight: _Sight) -> Tensor:
+    last = sight.seen.values[-1, sight.half :]
+    held_out, shown = _part(sight.seen.context, sight.half), last.shape[-1]
+    ends = torch.stack([rolled(fits, held_out)[:, -shown:] for fits in sight.scores.fits])
+    return (ends - last).square().sum((1, 2)) / last.square().sum()
 
 
 def _part(context: Context, start: int) -> Context:
@@ -220,31 +263,29 @@ class _Response:
         return float(max(apart, default=self.own.new_tensor(0.0)) / self.size)
 
 
-def _responses(
-    network: Network, read_out: ReadOut, seen: Observation, scores: LayerScores, seed: int
-) -> dict[str, _Response]:
-    half = len(seen.context.states) // 2
-    held_out = _part(seen.context, half)
+def _responses(sight: _Sight, seed: int) -> dict[str, _Response]:
+    held_out = _part(sight.seen.context, sight.half)
     changed = counterfactuals(held_out, torch.Generator().manual_seed(seed))
-    before, foretold_before = seen.values[-1, half:], [rolled(fits, held_out) for fits in scores.fits]
+    before = sight.seen.values[-1, sight.half :]
+    foretold_before = [rolled(fits, held_out) for fits in sight.scores.fits]
     found = {}
     for name, prompt in changed.items():
         try:
-            after = observe(network, prompt, read_out).values[-1]
+            after = sight.look(prompt).values[-1]
         except (InputError, RuntimeError, ValueError, IndexError):
             continue  # this network does not take such a prompt
-        pos = after.shape[-1]
+        shown, size = after.shape[-1], float(after.square().sum())
         foretold = [
-            rolled(fits, prompt) - own[:, -pos:]
-            for fits, own in zip(scores.fits, foretold_before, strict=True)
+            (rolled(fits, prompt)[:, -shown:] - own[:, -shown:])
+            for fits, own in zip(sight.scores.fits, foretold_before, strict=True)
         ]
-        own, size = after - before[:, -pos:], float(after.square().sum())
         if size > 0:
+            own = after - before[:, -shown:]
             found[name] = _Response(own=own, foretold=torch.stack(foretold), values=size)
     return found
 
 
-def _unrefuted(common: set[int], responses: dict[str, _Response], scores: LayerScores) -> set[int]:
+def _unrefuted(common: set[int], responses: dict[str, _Response]) -> set[int]:
     """Members whose response to some prompt is not certainly worse, by more than the noise, than the best member's."""
     if len(common) < 2:
         return common
@@ -294,16 +335,24 @@ def _margin(
     return _RULES[second].name, float(tasks.sum()), ratio_interval(tasks, share, seed=seed)
 
 
-def _discount(winner: int, seen: Observation, scores: LayerScores) -> tuple[float | None, Interval | None]:
-    """w_T / |w_C| of the held-out half, layers weighed by how well they know it; interval over tasks."""
-    places = _RULES[winner].discounts
+def _discount(winner: int, sight: _Sight) -> tuple[float | None, Interval | None]:
+    """Effective discount with its interval over held-out tasks."""
+    if sight.runs is None:
+        return _layered_discount(winner, sight)
+    run, held_out = sight.runs[winner], slice(sight.half, None)
+    influence = discount_influence(run, whole_data(sight.seen.context, held_out), sight.seen.values[-1, held_out])
+    return (None, None) if influence is None else _with_limits(run.parameters["discount"], influence)
+
+
+def _layered_discount(winner: int, sight: _Sight) -> tuple[float | None, Interval | None]:
+    """w_T / |w_C| solved on the held-out half, layers weighed by how well they know it."""
+    places, scores = _RULES[winner].discounts, sight.scores
     if places is None:
         return None, None
     target, current = places
-    half = slice(len(seen.context.states) // 2, None)
     estimates, influences = [], []
     for layer, fit in enumerate(scores.fits[winner]):
-        spread = weight_spread(fit, layer_data(seen, layer, half))
+        spread = weight_spread(fit, layer_data(sight.seen, layer, slice(sight.half, None)))
         if not (bool(scores.active[layer]) and bool(spread.identified.all()) and spread.weights[current] != 0):
             continue
         w, u = spread.weights, spread.influence
@@ -316,5 +365,9 @@ def _discount(winner: int, seen: Observation, scores: LayerScores) -> tuple[floa
     precision = 1 / (influence.square().sum(-1) + torch.finfo(influence.dtype).eps ** 2)
     weights = precision / precision.sum()
     pooled = float((weights * torch.stack(estimates)).sum())
-    error = _CERTAIN * float((weights[:, None] * influence).sum(0).square().sum().sqrt()) + FLOOR
-    return pooled, (pooled - error, pooled + error)
+    return _with_limits(pooled, (weights[:, None] * influence).sum(0))
+
+
+def _with_limits(estimate: float, influence: Tensor) -> tuple[float, Interval]:
+    error = _CERTAIN * float(influence.square().sum().sqrt()) + FLOOR
+    return estimate, (estimate - error, estimate + error)

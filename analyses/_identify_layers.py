@@ -11,12 +11,26 @@ from torch import Tensor
 
 from valuelens.analyses._observation import Observation
 from valuelens.models.icrl import Context
-from valuelens.probe import RULES, Rule, RuleFit, UpdateData, fit_rule, fit_weights_of, misfit, searched_part, weight_spread
+from valuelens.probe import (
+    RULES,
+    Rule,
+    RuleFit,
+    Run,
+    UpdateData,
+    fit_rule,
+    fit_run,
+    fit_weights_of,
+    misfit,
+    run_rule,
+    searched_part,
+    weight_spread,
+)
 
 NEGLIGIBLE = 1e-12
 """Of the largest layer's squared update: below it a layer does nothing (our definition)."""
 
 _SMALL = 1e-3
+_SEARCHED = 32
 _REFITTED = 1e-9
 
 
@@ -34,9 +48,9 @@ class LayerScores:
     """
 
     fits: tuple[tuple[RuleFit, ...], ...]
-    updates: Float[Tensor, "layer batch pos"]
-    predicted: Float[Tensor, "rule layer batch pos"]
-    unsigned: Float[Tensor, "rule layer batch pos"]
+    updates: Float[Tensor, "layer batch shown"]
+    predicted: Float[Tensor, "rule layer batch shown"]
+    unsigned: Float[Tensor, "rule layer batch shown"]
     valid: Bool[Tensor, "rule layer"]
     active: Bool[Tensor, "layer"]
 
@@ -107,6 +121,29 @@ def _predicted(fits: tuple[tuple[RuleFit, ...], ...], held_out: list[UpdateData]
     )
 
 
+def returned_scores(seen: Observation) -> tuple[LayerScores, tuple[Run, ...]]:
+    """Fit rules that run with shared parameters to the returned values alone, as if these were one layer.
+
+    Args:
+        seen: From `observe_returned`.
+    """
+    half = len(seen.context.states) // 2
+    first, second = slice(0, min(half, _SEARCHED)), slice(half, None)
+    fitting, held_out = (whole_data(seen.context, part) for part in (first, second))
+    runs = tuple(fit_run(rule, fitting, seen.values[-1, first]) for rule in RULES.values())
+    shown = seen.values.shape[-1]
+    predicted = torch.stack([run_rule(run.fits, held_out)[None, :, -shown:] for run in runs])
+    scores = LayerScores(
+        fits=tuple(run.fits for run in runs),
+        updates=seen.updates[:, second],
+        predicted=predicted,
+        unsigned=predicted,
+        valid=torch.ones(len(runs), 1, dtype=torch.bool),
+        active=torch.ones(1, dtype=torch.bool),
+    )
+    return scores, runs
+
+
 def rolled(fits: tuple[RuleFit, ...], context: Context) -> Float[Tensor, "batch pos"]:
     """The last values of a fitted rule that runs by itself from v = 0.
 
@@ -114,17 +151,19 @@ def rolled(fits: tuple[RuleFit, ...], context: Context) -> Float[Tensor, "batch 
         fits: One a layer.
         context: Any prompts.
     """
-    values = torch.zeros_like(context.features[..., 0])
-    for fit in fits:
-        data = UpdateData(
-            features=context.features,
-            rewards=context.rewards,
-            values=values,
-            update=values,
-            gamma=context.gamma,
-        )
-        values = values + fit.predicted(data)
-    return values
+    return run_rule(fits, whole_data(context, slice(None)))
+
+
+def whole_data(context: Context, tasks: slice) -> UpdateData:
+    """Features and rewards of some tasks, for rules that run by themselves from v = 0."""
+    empty = torch.zeros_like(context.features[tasks, :, 0])
+    return UpdateData(
+        features=context.features[tasks],
+        rewards=context.rewards[tasks],
+        values=empty,
+        update=empty,
+        gamma=context.gamma,
+    )
 
 
 def _fits(rule: Rule, fitting: list[UpdateData], active: Tensor) -> tuple[RuleFit, ...]:

@@ -28,11 +28,11 @@ class Observation:
     """
 
     context: Context
-    values: Float[Tensor, "iterate batch pos"]
+    values: Float[Tensor, "iterate batch shown"]
     returned: Float[Tensor, "batch"]
 
     @property
-    def updates(self) -> Float[Tensor, "layer batch pos"]:
+    def updates(self) -> Float[Tensor, "layer batch shown"]:
         """What every layer added."""
         return self.values.diff(dim=0)
 
@@ -126,6 +126,27 @@ def observe(network: Network, context: Context, read_out: ReadOut) -> Observatio
     values = torch.stack([each[:, columns] @ read_out.direction for each in shown])
     return Observation(
         context=context, values=torch.cat([torch.zeros_like(values[:1]), values]), returned=returned[:, 0]
+    )
+
+
+def observe_returned(network: Network, context: Context) -> Observation:
+    """The values that a network returns, as one layer: of S_0..S_n if it takes extra queries, else of S_n alone.
+
+    Args:
+        network: Its adapter.
+        context: What it sees.
+
+    Raises:
+        InputError: Values that are not finite.
+    """
+    with torch.no_grad():
+        returned = network.values(network.module(*network.inputs(context, context.features)))
+    if not bool(returned.isfinite().all()):
+        must = "the network's values must be finite on every context"
+        raise InputError(must, "found overflow", "returned values")
+    values = returned[:, 1:] if returned.shape[1] > 1 else returned
+    return Observation(
+        context=context, values=torch.stack([torch.zeros_like(values), values]), returned=returned[:, 0]
     )
 
 

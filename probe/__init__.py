@@ -82,6 +82,10 @@ from valuelens.probe._rule_fits import misfit as misfit
 from valuelens.probe._rule_fits import searched_part as searched_part
 from valuelens.probe._rule_fits import unexplained as unexplained
 from valuelens.probe._rule_fits import weight_spread as weight_spread
+from valuelens.probe._rule_runs import Run as Run
+from valuelens.probe._rule_runs import discount_influence as discount_influence
+from valuelens.probe._rule_runs import fit_run as fit_run
+from valuelens.probe._rule_runs import run_rule as run_rule
 from valuelens.probe._rules import RULES as RULES
 from valuelens.probe._rules import Rule as Rule
 from valuelens.probe._rules import RuleFit as RuleFit
