@@ -234,7 +234,7 @@ def _class(scores: LayerScores, layer: int) -> set[int]:
 def _worse(one: Tensor, other: Tensor) -> bool:
     """Whether the first errors certainly exceed the second, over paired tasks."""
     difference = one - other
-    return float(difference.mean()) > _CERTAIN * float(difference.std()) / len(difference) ** 0.5
+    return bool(float(difference.mean()) > _CERTAIN * float(difference.std()) / len(difference) ** 0.5)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -340,7 +340,9 @@ def _discount(winner: int, sight: _Sight) -> tuple[float | None, Interval | None
     if sight.runs is None:
         return _layered_discount(winner, sight)
     run, held_out = sight.runs[winner], slice(sight.half, None)
-    influence = discount_influence(run, whole_data(sight.seen.context, held_out), sight.seen.values[-1, held_out])
+    influence = discount_influence(
+        run, whole_data(sight.seen.context, held_out), sight.seen.values[-1, held_out]
+    )
     return (None, None) if influence is None else _with_limits(run.parameters["discount"], influence)
 
 
@@ -353,7 +355,9 @@ def _layered_discount(winner: int, sight: _Sight) -> tuple[float | None, Interva
     estimates, influences = [], []
     for layer, fit in enumerate(scores.fits[winner]):
         spread = weight_spread(fit, layer_data(sight.seen, layer, slice(sight.half, None)))
-        if not (bool(scores.active[layer]) and bool(spread.identified.all()) and spread.weights[current] != 0):
+        if not (
+            bool(scores.active[layer]) and bool(spread.identified.all()) and spread.weights[current] != 0
+        ):
             continue
         w, u = spread.weights, spread.influence
         ratio = w[target] / w[current].abs()

@@ -110,7 +110,9 @@ def layer_scores(seen: Observation) -> LayerScores:
         updates=seen.updates[:, second],
         predicted=_predicted(fits, held_out),
         unsigned=_predicted(free, held_out),
-        valid=torch.tensor([[_counts(fit, data) for fit, data in zip(row, fitting, strict=True)] for row in fits]),
+        valid=torch.tensor(
+            [[_counts(fit, data) for fit, data in zip(row, fitting, strict=True)] for row in fits]
+        ),
         active=active,
     )
 

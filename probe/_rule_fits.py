@@ -31,9 +31,7 @@ _LARGEST = 0.999
 _LOG_RIDGES = (-16.0, 3.0)
 
 
-def fit_rule(
-    rule: Rule, data: UpdateData, *, starts: Sequence[Float[Tensor, "free"]] = ()
-) -> RuleFit:
+def fit_rule(rule: Rule, data: UpdateData, *, starts: Sequence[Float[Tensor, "free"]] = ()) -> RuleFit:
     """Least squares of a rule on one layer's updates.
 
     Args:
@@ -119,7 +117,8 @@ def searched_part(data: UpdateData) -> UpdateData:
         data: Fitting half.
     """
     return replace(
-        data, **{name: getattr(data, name)[:_SEARCHED] for name in ("features", "rewards", "values", "update")}
+        data,
+        **{name: getattr(data, name)[:_SEARCHED] for name in ("features", "rewards", "values", "update")},
     )
 
 
@@ -175,7 +174,9 @@ def _descend(rule: Rule, data: UpdateData, start: Tensor) -> tuple[Tensor, float
     left, gradient, curvature = _linearised(rule, data, shape)
     for _ in range(_ITERATIONS):
         size = curvature.diagonal().max().clamp(min=torch.finfo(shape.dtype).tiny)
-        step = torch.linalg.solve(curvature + damping * size * torch.eye(len(shape), dtype=shape.dtype), gradient)
+        step = torch.linalg.solve(
+            curvature + damping * size * torch.eye(len(shape), dtype=shape.dtype), gradient
+        )
         moved = shape + step
         if "discount" in rule.reads:
             moved[-1].clamp_(0, _LARGEST)

@@ -21,6 +21,7 @@ STEPS = (1, 2, 4, 8)
 """Numbers of steps that are tried."""
 
 _EVALUATIONS = 12
+_FAR = 1e6
 _LOG_RIDGES = (-16.0, 3.0)
 _BOUNDS = {
     "step": (1e-3, 4.0),
@@ -148,6 +149,7 @@ def _residual(
     def residual(point: NDArray[np.float64]) -> NDArray[np.float64]:
         fit = _fit(rule, dict(zip(names, map(float, point), strict=True)), data)
         foretold = run_rule((fit,) * steps, data)[:, -last.shape[1] :]
-        return np.nan_to_num((foretold - last).flatten().numpy(), nan=1e6, posinf=1e6, neginf=-1e6).clip(-1e6, 1e6)
+        error: NDArray[np.float64] = (foretold - last).flatten().numpy()
+        return np.nan_to_num(error, nan=_FAR, posinf=_FAR, neginf=-_FAR).clip(-_FAR, _FAR)
 
     return residual

@@ -82,7 +82,9 @@ class RuleFit:
         return self.rule.terms(data, self.shape) @ self.weights
 
 
-def same_state(features: Float[Tensor, "batch pos feature"], num_sources: int) -> Float[Tensor, "batch pos key"]:
+def same_state(
+    features: Float[Tensor, "batch pos feature"], num_sources: int
+) -> Float[Tensor, "batch pos key"]:
     """Weights of tabular TD: each column attends evenly to the sources with its own features, or to all if none has.
 
     States are told apart by what a network sees of them, so that any prompt is legal.
