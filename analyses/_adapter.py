@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from valuelens.analyses._identify import identify_network
+from valuelens.analyses._identify_stub import identify_network
 from valuelens.analyses._request import AnalysisConfig, finished, measured, request_through
 from valuelens.analyses._result import Result, save_result
 from valuelens.analyses._subject import evaluation_stream

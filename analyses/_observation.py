@@ -163,7 +163,7 @@ def _shown(
         must, found, where = error.args
         raise InputError(must, found, f"adapter, {where}") from None
     returned = _returned(network.values(output), queries)
-    entries = [_entry(slot, seen[slot.hook], context) for slot in slots]
+    entries = [_entry(slot, seen[slot.hook], context, queries.shape[1]) for slot in slots]
     for where, numbers in zip(
         ("values", *(f"hook {slot.hook}" for slot in slots)), (returned, *entries), strict=True
     ):
@@ -186,7 +186,7 @@ def _returned(values: object, queries: Float[Tensor, "batch column feature"]) ->
     return values.detach()
 
 
-def _entry(slot: Slot, shown: Tensor, context: Context) -> Float[Tensor, "batch column D"]:
+def _entry(slot: Slot, shown: Tensor, context: Context, extra: int) -> Float[Tensor, "batch column D"]:
     """What a slot shows, by column of the prompt: those of the context first."""
     batch, pos = context.states.shape
     whole, where = tuple(shown.shape), f"adapter, hook {slot.hook}"
@@ -196,7 +196,8 @@ def _entry(slot: Slot, shown: Tensor, context: Context) -> Float[Tensor, "batch 
             raise InputError(must, f"found {slot.index}", where)
         shown = shown[..., slot.index]
     shown = shown[..., None] if shown.ndim == 2 else shown
-    if shown.ndim != 3 or len(shown) != batch or shown.shape[1] < pos:
-        must = f"a slot must show {batch} contexts with {pos} columns"
+    if shown.ndim != 3 or len(shown) != batch or shown.shape[1] not in (pos, pos + extra):
+        must = f"a slot must show {batch} contexts with the columns S_0..S_n and extra queries ({pos}"
+        must += f" or {pos + extra})" if extra else ")"
         raise InputError(must, f"found shape {whole}", where)
     return shown

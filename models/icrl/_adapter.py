@@ -157,7 +157,7 @@ def told(must: str, where: str) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except (Exception, SystemExit) as error:  # noqa: BLE001  # foreign code may raise anything
+    except (Exception, SystemExit) as error:  # foreign code may raise anything
         frame = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{Path(frame.filename).name} line {frame.lineno}"
         raise InputError(must, f"found {type(error).__name__}: {error} ({place})", where) from error
