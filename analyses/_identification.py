@@ -1,0 +1,219 @@
+"""The algorithm of a network, and how sure we are of it (theory A9).
+
+Shape legend: `rule` the forms of `RULES`, `layer` L, `batch` held-out tasks.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from valuelens.analyses._identify_classes import (
+    CERTAIN,
+    FLOOR,
+    Response,
+    layer_classes,
+    named_rule,
+    unrefuted,
+)
+from valuelens.analyses._identify_layers import LayerScores, layer_data, whole_data
+from valuelens.analyses._identify_sight import Sight, end_to_end, exchanged_errors, responses_of, sight_of
+from valuelens.models import InputError
+from valuelens.models.icrl import Context, Network
+from valuelens.probe import RULES, discount_influence, ratio_interval, weight_spread
+
+Interval = tuple[float, float]
+
+ALGORITHMS = tuple(dict.fromkeys(rule.name for rule in RULES.values()))
+"""What a verdict may name; or `DIFFERENT`, `NONE`, `UNDECIDED`."""
+
+_RULES = tuple(RULES.values())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """What an identification rests on: scores by layer, and responses by counterfactual prompt."""
+
+    scores: LayerScores
+    responses: Mapping[str, Response]
+    exchanged: Float[Tensor, "rule"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Identification:
+    """The verdict on a network, and what it rests on.
+
+    Attributes:
+        algorithm: One of `ALGORITHMS`, `DIFFERENT`, `NONE` or `UNDECIDED`.
+        members: Algorithms that agree with the named one on these prompts, itself among them.
+        margin: Mean over layers of the held-out error of the best rule outside the class minus the winner's.
+        interval: Of the margin, over tasks.
+        runner_up: That best rule outside the class.
+        effective_discount: Of the named rule, w_T / |w_C| pooled over layers.
+        discount_interval: Its 95 % interval over tasks.
+        errors: Held-out unexplained share of the squared update, for each form of a rule and each layer.
+        layer_members: The class of every layer; none for a layer that does nothing.
+        end_to_end: Squared error of each form that runs by itself from v = 0, as a share of the squared last values.
+        responses: By counterfactual prompt: squared error of each form's response, as a share of the network's.
+        splits: By counterfactual prompt: largest squared difference of members' responses, as that share.
+        splitting_prompt: The prompt that would split the class best, or why there is none.
+        unread: Share of the squared returned values that the slots miss.
+        layered: Whether layers were seen; else (`unread` above `UNREAD`) rules ran end to end against the returned
+            values, with the same parameters at every step, and `errors` has one column.
+        winner: Position of the named form among `RULES`, or of the best one where none is named.
+        second: Position of the runner-up.
+        evidence: What the network and every rule did on the held-out tasks.
+    """
+
+    algorithm: str
+    members: tuple[str, ...]
+    margin: float | None
+    interval: Interval | None
+    runner_up: str | None
+    effective_discount: float | None
+    discount_interval: Interval | None
+    errors: Float[Tensor, "rule layer"]
+    layer_members: tuple[tuple[str, ...] | None, ...]
+    end_to_end: Float[Tensor, "rule"]
+    responses: dict[str, Float[Tensor, "rule"]]
+    splits: dict[str, float]
+    splitting_prompt: str | None
+    unread: float
+    layered: bool
+    winner: int
+    second: int | None
+    evidence: Evidence
+
+
+def identification(network: Network, context: Context, *, seed: int = 0) -> Identification:
+    """Identify the algorithm of a network from its slots on ordinary and on counterfactual prompts.
+
+    Rules are fitted layer by layer on the first half of the tasks and scored on the second. Those whose predictions
+    differ from the best one's by less than the noise (what the best one leaves unexplained, at least a millionth of
+    the squared update), or whose error does not certainly exceed its error, are one class. The class of the network is
+    what all its layers have in common; named is the member with the fewest free parameters.
+
+    Args:
+        network: Its adapter: a callable and the names of its hooks; nothing else is looked at.
+        context: One context for each of at least eight tasks.
+        seed: Of the counterfactual prompts and of resampling.
+
+    Raises:
+        InputError: Too few tasks or transitions, or the network's slots cannot be read.
+    """
+    if len(context.states) < 8 or context.num_transitions < 4:
+        found = f"found {len(context.states)} of {context.num_transitions}"
+        raise InputError("an identification needs 8 contexts of 4 transitions", found, "identification")
+    sight = sight_of(network, context)
+    classes = layer_classes(sight.scores)
+    common = set.intersection(*(each for each in classes if each is not None)) if any(classes) else set()
+    responses = responses_of(sight, seed)
+    common = unrefuted(common, responses)
+    algorithm, named = named_rule(common, classes, context.features.shape[-1])
+    winner = named if named is not None else _best(common or set(range(len(_RULES))), sight.scores)
+    second = _second(winner, common, sight.scores)
+    margin, interval = (None, None) if second is None else _margin(winner, second, sight.scores, seed)
+    discount, limits = _discount(winner, sight) if common else (None, None)
+    splits = {name: response.split(common) for name, response in responses.items()}
+    noise = max(float(sight.scores.errors[winner].nanmean().nan_to_num(0)), FLOOR)
+    widest = max(splits, key=splits.__getitem__, default=None)
+    return Identification(
+        algorithm=algorithm,
+        members=_algorithms(common),
+        margin=margin,
+        interval=interval,
+        runner_up=None if second is None else _RULES[second].name,
+        effective_discount=discount,
+        discount_interval=limits,
+        errors=sight.scores.errors,
+        layer_members=tuple(each if each is None else _algorithms(each) for each in classes),
+        end_to_end=end_to_end(sight),
+        responses={name: response.errors for name, response in responses.items()},
+        splits=splits,
+        splitting_prompt=widest if widest and len(common) > 1 and splits[widest] > noise else None,
+        unread=sight.unread,
+        layered=sight.runs is None,
+        winner=winner,
+        second=second,
+        evidence=Evidence(scores=sight.scores, responses=responses, exchanged=exchanged_errors(sight)),
+    )
+
+
+def _algorithms(rules: set[int]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_RULES[rule].name for rule in sorted(rules)))
+
+
+def _best(rules: set[int], scores: LayerScores) -> int:
+    pooled = scores.errors.nanmean(-1).nan_to_num(torch.inf)
+    return min(rules, key=lambda rule: float(pooled[rule]))
+
+
+def _second(winner: int, common: set[int], scores: LayerScores) -> int | None:
+    """The best form outside the class, of another algorithm; if there are any, with weights that make it one."""
+    names = {_RULES[rule].name for rule in common | {winner}}
+    outside = {i for i, rule in enumerate(_RULES) if rule.name not in names}
+    proper = {i for i in outside if bool(scores.valid[i, scores.active].all())}
+    if not bool(scores.active.any()) or not outside:
+        return None
+    return _best(proper or outside, scores)
+
+
+def _margin(winner: int, second: int, scores: LayerScores, seed: int) -> tuple[float, Interval | None]:
+    """Mean over active layers of the error of the second less the winner's."""
+    tasks = pooled_residuals(scores, second) - pooled_residuals(scores, winner)
+    return float(tasks.sum()), ratio_interval(tasks, torch.full_like(tasks, 1 / len(tasks)), seed=seed)
+
+
+def pooled_residuals(scores: LayerScores, rule: int) -> Float[Tensor, "batch"]:
+    """What every task contributes to the mean over active layers of a rule's error.
+
+    Args:
+        scores: Of all rules.
+        rule: Its position among `RULES`.
+    """
+    weight = torch.where(scores.active, 1 / (scores.totals.sum(-1) * scores.active.sum()), 0.0)
+    return (scores.residuals[rule] * weight[:, None]).sum(0)
+
+
+def _discount(winner: int, sight: Sight) -> tuple[float | None, Interval | None]:
+    """Effective discount with its interval over held-out tasks."""
+    if sight.runs is None:
+        return _layered_discount(winner, sight)
+    run, held_out = sight.runs[winner], slice(sight.half, None)
+    influence = discount_influence(
+        run, whole_data(sight.seen.context, held_out), sight.seen.values[-1, held_out]
+    )
+    return (None, None) if influence is None else _with_limits(run.parameters["discount"], influence)
+
+
+def _layered_discount(winner: int, sight: Sight) -> tuple[float | None, Interval | None]:
+    """w_T / |w_C| solved on the held-out half, layers weighed by how well they know it."""
+    places, scores = _RULES[winner].discounts, sight.scores
+    if places is None:
+        return None, None
+    target, current = places
+    estimates, influences = [], []
+    for layer, fit in enumerate(scores.fits[winner]):
+        spread = weight_spread(fit, layer_data(sight.seen, layer, slice(sight.half, None)))
+        if not (
+            bool(scores.active[layer]) and bool(spread.identified.all()) and spread.weights[current] != 0
+        ):
+            continue
+        w, u = spread.weights, spread.influence
+        ratio = w[target] / w[current].abs()
+        estimates.append(ratio)
+        influences.append((u[:, target] - ratio * u[:, current] * w[current].sign()) / w[current].abs())
+    if not estimates:
+        return None, None
+    influence = torch.stack(influences)
+    precision = 1 / (influence.square().sum(-1) + torch.finfo(influence.dtype).eps ** 2)
+    weights = precision / precision.sum()
+    pooled = float((weights * torch.stack(estimates)).sum())
+    return _with_limits(pooled, (weights[:, None] * influence).sum(0))
+
+
+def _with_limits(estimate: float, influence: Tensor) -> tuple[float, Interval]:
+    error = CERTAIN * float(influence.square().sum().sqrt()) + FLOOR
+    return estimate, (estimate - error, estimate + error)
