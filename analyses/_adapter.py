@@ -78,7 +78,9 @@ def _identified(adapter: Adapter, path: Path, config: AnalysisConfig) -> Result:
         "module": type(network.module).__name__,
         "task": "its own" if own else "the default one",
     }
-    return replace(result, provenance={"config": {"task": task.model_dump()}, "adapter": seen})
+    return replace(
+        result, provenance={**result.provenance, "config": {"task": task.model_dump()}, "adapter": seen}
+    )
 
 
 def _contexts(task: TaskConfig) -> Context:

@@ -6,6 +6,7 @@ Shape legend: `batch` contexts, `query` the query S_n, then extra query columns.
 import hashlib
 import importlib
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from valuelens.models.icrl._mrp import Context
 from valuelens.models.icrl._network import Network, Slot
 
 _MEMBERS = ("module", "slots", "inputs", "values")
+_LONGEST = 200
 _SAME = 1e-5
 
 
@@ -160,7 +162,8 @@ def told(must: str, where: str) -> Iterator[None]:
     except (Exception, SystemExit) as error:  # foreign code may raise anything
         frame = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{Path(frame.filename).name} line {frame.lineno}"
-        raise InputError(must, f"found {type(error).__name__}: {error} ({place})", where) from error
+        message = textwrap.shorten(str(error), _LONGEST, placeholder=" ...")
+        raise InputError(must, f"found {type(error).__name__}: {message} ({place})", where) from error
 
 
 def content_hash(path: Path) -> str | None:
