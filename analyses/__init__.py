@@ -10,9 +10,9 @@ from valuelens.analyses._distance import distance as distance
 from valuelens.analyses._emergence import emergence as emergence
 from valuelens.analyses._emergence import measurements as measurements
 from valuelens.analyses._generalisation import generalisation as generalisation
-from valuelens.analyses._identification import ALGORITHMS as ALGORITHMS
 from valuelens.analyses._identification import Identification as Identification
 from valuelens.analyses._identification import identification as identification
+from valuelens.analyses._identify_layers import ALGORITHMS as ALGORITHMS
 from valuelens.analyses._neu import neu as neu
 from valuelens.analyses._reparameterisation import reparameterisation as reparameterisation
 from valuelens.analyses._request import AnalysisConfig as AnalysisConfig

@@ -1,6 +1,6 @@
 """The algorithm of a network, and how sure we are of it (theory A9).
 
-Shape legend: `rule` the forms of `RULES`, `layer` L, `batch` held-out tasks.
+Shape legend: `rule` one of `ALGORITHMS`, `layer` L, `batch` held-out tasks.
 """
 
 from collections.abc import Mapping
@@ -18,18 +18,13 @@ from valuelens.analyses._identify_classes import (
     named_rule,
     unrefuted,
 )
-from valuelens.analyses._identify_layers import LayerScores, layer_data, whole_data
+from valuelens.analyses._identify_layers import ALGORITHMS, LayerScores, layer_data, whole_data
 from valuelens.analyses._identify_sight import Sight, end_to_end, exchanged_errors, responses_of, sight_of
 from valuelens.models import InputError
 from valuelens.models.icrl import Context, Network
-from valuelens.probe import RULES, discount_influence, ratio_interval, weight_spread
+from valuelens.probe import discount_influence, ratio_interval, weight_spread
 
 Interval = tuple[float, float]
-
-ALGORITHMS = tuple(dict.fromkeys(rule.name for rule in RULES.values()))
-"""What a verdict may name; or `DIFFERENT`, `NONE`, `UNDECIDED`."""
-
-_RULES = tuple(RULES.values())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,16 +48,16 @@ class Identification:
         runner_up: That best rule outside the class.
         effective_discount: Of the named rule, w_T / |w_C| pooled over layers.
         discount_interval: Its 95 % interval over tasks.
-        errors: Held-out unexplained share of the squared update, for each form of a rule and each layer.
+        errors: Held-out unexplained share of the squared update, for each algorithm and layer.
         layer_members: The class of every layer; none for a layer that does nothing.
-        end_to_end: Squared error of each form that runs by itself from v = 0, as a share of the squared last values.
-        responses: By counterfactual prompt: squared error of each form's response, as a share of the network's.
+        end_to_end: Squared error of each rule that runs by itself from v = 0, as a share of the squared last values.
+        responses: By counterfactual prompt: squared error of each rule's response, as a share of the network's.
         splits: By counterfactual prompt: largest squared difference of members' responses, as that share.
         splitting_prompt: The prompt that would split the class best, or why there is none.
         unread: Share of the squared returned values that the slots miss.
         layered: Whether layers were seen; else (`unread` above `UNREAD`) rules ran end to end against the returned
             values, with the same parameters at every step, and `errors` has one column.
-        winner: Position of the named form among `RULES`, or of the best one where none is named.
+        winner: Position of the named rule among `ALGORITHMS`, or of the best one where none is named.
         second: Position of the runner-up.
         evidence: What the network and every rule did on the held-out tasks.
     """
@@ -111,8 +106,8 @@ def identification(network: Network, context: Context, *, seed: int = 0) -> Iden
     common = set.intersection(*(each for each in classes if each is not None)) if any(classes) else set()
     responses = responses_of(sight, seed)
     common = unrefuted(common, responses)
-    algorithm, named = named_rule(common, classes, context.features.shape[-1])
-    winner = named if named is not None else _best(common or set(range(len(_RULES))), sight.scores)
+    algorithm, named = named_rule(common, classes, sight.scores)
+    winner = named if named is not None else _best(common or set(range(len(ALGORITHMS))), sight.scores)
     second = _second(winner, common, sight.scores)
     margin, interval = (None, None) if second is None else _margin(winner, second, sight.scores, seed)
     discount, limits = _discount(winner, sight) if common else (None, None)
@@ -124,7 +119,7 @@ def identification(network: Network, context: Context, *, seed: int = 0) -> Iden
         members=_algorithms(common),
         margin=margin,
         interval=interval,
-        runner_up=None if second is None else _RULES[second].name,
+        runner_up=None if second is None else ALGORITHMS[second],
         effective_discount=discount,
         discount_interval=limits,
         errors=sight.scores.errors,
@@ -142,7 +137,7 @@ def identification(network: Network, context: Context, *, seed: int = 0) -> Iden
 
 
 def _algorithms(rules: set[int]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(_RULES[rule].name for rule in sorted(rules)))
+    return tuple(ALGORITHMS[rule] for rule in sorted(rules))
 
 
 def _best(rules: set[int], scores: LayerScores) -> int:
@@ -151,13 +146,9 @@ def _best(rules: set[int], scores: LayerScores) -> int:
 
 
 def _second(winner: int, common: set[int], scores: LayerScores) -> int | None:
-    """The best form outside the class, of another algorithm; if there are any, with weights that make it one."""
-    names = {_RULES[rule].name for rule in common | {winner}}
-    outside = {i for i, rule in enumerate(_RULES) if rule.name not in names}
-    proper = {i for i in outside if bool(scores.valid[i, scores.active].all())}
-    if not bool(scores.active.any()) or not outside:
-        return None
-    return _best(proper or outside, scores)
+    """The best rule outside the class."""
+    outside = set(range(len(ALGORITHMS))) - common - {winner}
+    return _best(outside, scores) if bool(scores.active.any()) and outside else None
 
 
 def _margin(winner: int, second: int, scores: LayerScores, seed: int) -> tuple[float, Interval | None]:
@@ -173,7 +164,7 @@ def pooled_residuals(scores: LayerScores, rule: int) -> Float[Tensor, "batch"]:
         scores: Of all rules.
         rule: Its position among `RULES`.
     """
-    weight = torch.where(scores.active, 1 / (scores.totals.sum(-1) * scores.active.sum()), 0.0)
+    weight = torch.where(scores.active, 1 / (scores.sizes * scores.active.sum()), 0.0)
     return (scores.residuals[rule] * weight[:, None]).sum(0)
 
 
@@ -190,7 +181,7 @@ def _discount(winner: int, sight: Sight) -> tuple[float | None, Interval | None]
 
 def _layered_discount(winner: int, sight: Sight) -> tuple[float | None, Interval | None]:
     """w_T / |w_C| solved on the held-out half, layers weighed by how well they know it."""
-    places, scores = _RULES[winner].discounts, sight.scores
+    places, scores = sight.scores.fits[winner][0].rule.discounts, sight.scores
     if places is None:
         return None, None
     target, current = places

@@ -1,16 +1,16 @@
 """Which rules cannot be told apart: in a layer, in a network, and by their responses to counterfactual prompts.
 
-Shape legend: `rule` the forms of `RULES`, `batch` held-out tasks, `shown` columns whose values are known.
+Shape legend: `rule` one of `ALGORITHMS`, `batch` held-out tasks, `shown` columns whose values are known.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from valuelens.analyses._identify_layers import NEGLIGIBLE, LayerScores
-from valuelens.probe import RULES
+from valuelens.analyses._identify_layers import ALGORITHMS, NEGLIGIBLE, LayerScores
 
 DIFFERENT, NONE, UNDECIDED = "different rules in different layers", "none of these", "cannot tell these apart"
 
@@ -20,48 +20,53 @@ EXPLAINED = 0.95
 FLOOR = 1e-6
 """Predictions that differ by less than a thousandth of the update are the same (our definition)."""
 
+SIGNED = 2e-3
+"""What the right signs may cost, as a share of the squared update (our definition)."""
+
 CERTAIN = 1.98
 """Standard errors of a 95 % interval over some 60 tasks."""
 
-_NAMES, _RULES = tuple(RULES), tuple(RULES.values())
 _STILL = 1e-8
 
 
 def layer_classes(scores: LayerScores) -> list[set[int] | None]:
     """The class of every layer; none where nothing has moved yet."""
-    largest = scores.totals.sum(-1).max()
+    largest = scores.updates.square().sum((1, 2)).max()
     classes: list[set[int] | None] = []
     for layer in range(len(scores.updates)):
         if bool(scores.active[layer]):
             classes.append(_class(scores, layer))
         elif not bool(scores.active[:layer].any()):
-            classes.append(None if bool(scores.active.any()) else {_NAMES.index("identity")})
+            classes.append(None if bool(scores.active.any()) else {ALGORITHMS.index("identity")})
         else:
             still = scores.predicted[:, layer].square().sum((1, 2)) <= _STILL * largest
-            classes.append({i for i, rule in enumerate(_RULES) if not rule.bootstraps or bool(still[i])})
+            classes.append(
+                {i for i, row in enumerate(scores.fits) if not row[layer].rule.bootstraps or bool(still[i])}
+            )
     return classes
 
 
 def _class(scores: LayerScores, layer: int) -> set[int]:
-    """Valid rules that cannot be told from the best one, if that explains enough.
+    """Rules that cannot be told from the best one, if that explains enough.
 
-    The best one may have weights of any signs: then a layer with the kernel of a rule but other signs is none of them.
+    A layer with the kernel of a rule but other signs is none of them: the best rule may not leave more than `SIGNED`
+    above what the best one with any signs leaves.
     """
-    total = scores.totals[layer].sum()
-    predicted = torch.cat([scores.predicted[:, layer], scores.unsigned[:, layer]])
-    residuals = (predicted - scores.updates[layer]).square().sum(-1)
-    errors = residuals.sum(-1) / total
+    size = scores.sizes[layer]
+    predicted, update = scores.predicted[:, layer], scores.updates[layer]
+    residuals = (predicted - update).square().sum(-1)
+    errors = residuals.sum(-1) / size
     best = int(errors.argmin())
-    if float(errors[best]) > 1 - EXPLAINED:
+    unsigned = (scores.unsigned[:, layer] - update).square().sum((1, 2)) / size
+    if float(errors[best]) > min(1 - EXPLAINED, float(unsigned.min()) + SIGNED):
         return set()
     noise = max(float(errors[best]), FLOOR)
-    apart = (predicted - predicted[best]).square().sum((1, 2)) / total
-    same = {
+    apart = (predicted - predicted[best]).square().sum((1, 2)) / size
+    return {
         rule
-        for rule in range(len(_RULES))
+        for rule in range(len(ALGORITHMS))
         if float(apart[rule]) <= noise or not _worse(residuals[rule], residuals[best])
     }
-    return {rule for rule in same if bool(scores.valid[rule, layer])}
 
 
 def _worse(one: Tensor, other: Tensor) -> bool:
@@ -118,19 +123,25 @@ def unrefuted(common: set[int], responses: dict[str, Response]) -> set[int]:
     return left
 
 
-def named_rule(common: set[int], classes: list[set[int] | None], d: int) -> tuple[str, int | None]:
-    """The verdict, and the form that it names: the member with the fewest free parameters.
+def named_rule(
+    common: set[int], classes: list[set[int] | None], scores: LayerScores
+) -> tuple[str, int | None]:
+    """The verdict, and the rule that it names: the member with the fewest free parameters over all layers.
 
     Args:
         common: What all layers have in common.
         classes: Of every layer.
-        d: Number of features.
+        scores: Of all rules.
     """
     if not common:
         known = [each for each in classes if each is not None]
         return (DIFFERENT if known and all(known) and not set.intersection(*known) else NONE), None
-    fewest = min(_RULES[rule].num_parameters(d) for rule in common)
-    simplest = [rule for rule in sorted(common) if _RULES[rule].num_parameters(d) == fewest]
-    if len({_RULES[rule].name for rule in simplest}) > 1:
-        return UNDECIDED, simplest[0]
-    return _RULES[simplest[0]].name, simplest[0]
+    d = _dimension(scores)
+    counts = {rule: sum(fit.rule.num_parameters(d) for fit in scores.fits[rule]) for rule in sorted(common)}
+    simplest = [rule for rule, count in counts.items() if count == min(counts.values())]
+    return (ALGORITHMS[simplest[0]] if len(simplest) == 1 else UNDECIDED), simplest[0]
+
+
+def _dimension(scores: LayerScores) -> int:
+    """d, from the size of a softmax kernel."""
+    return math.isqrt(len(scores.fits[ALGORITHMS.index("weighted softmax TD")][0].shape))

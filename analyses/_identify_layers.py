@@ -1,6 +1,6 @@
 """Every rule fitted to every layer on one half of the tasks, and its predictions on the other (theory A9).
 
-Shape legend: `rule` the forms of `RULES`, `layer` L, `batch` held-out tasks, `pos` columns of a context.
+Shape legend: `rule` one of `ALGORITHMS`, `layer` L, `batch` held-out tasks, `pos` columns of a context.
 """
 
 from dataclasses import dataclass
@@ -23,41 +23,47 @@ from valuelens.probe import (
     misfit,
     run_rule,
     searched_part,
-    weight_spread,
+    unexplained,
 )
+
+ALGORITHMS = tuple(dict.fromkeys(rule.name for rule in RULES.values()))
+"""What a verdict may name."""
 
 NEGLIGIBLE = 1e-12
 """Of the largest layer's squared update: below it a layer does nothing (our definition)."""
 
-_SMALL = 1e-3
+SLIGHT = 0.01
+"""Of the squared values: rules need not be right about smaller squared updates to the same share (our definition)."""
+
 _SEARCHED = 32
 _REFITTED = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerScores:
-    """Predictions of all rules on held-out tasks, from the network's own values before each layer.
+    """Predictions of all algorithms on held-out tasks, from the network's own values before each layer.
 
     Attributes:
-        fits: By rule and layer; layers that do nothing carry on the fit of the layer before.
+        fits: By algorithm and layer, each layer in the form that fits it best; layers that do nothing carry on the
+            fit of the layer before.
         updates: What the layers did.
         predicted: What every rule foretold.
         unsigned: What it would have foretold with weights of any signs.
-        valid: Whether the weights that make a rule this algorithm are more than nothing.
         active: Layers that do something.
+        values: Squared values after every layer.
     """
 
     fits: tuple[tuple[RuleFit, ...], ...]
     updates: Float[Tensor, "layer batch shown"]
     predicted: Float[Tensor, "rule layer batch shown"]
     unsigned: Float[Tensor, "rule layer batch shown"]
-    valid: Bool[Tensor, "rule layer"]
     active: Bool[Tensor, "layer"]
+    values: Float[Tensor, "layer"]
 
     @property
-    def totals(self) -> Float[Tensor, "layer batch"]:
-        """Squared updates."""
-        return self.updates.square().sum(-1)
+    def sizes(self) -> Float[Tensor, "layer"]:
+        """Squared updates, or a hundredth of the squared values where a layer hardly moves them (our definition)."""
+        return torch.maximum(self.updates.square().sum((1, 2)), SLIGHT * self.values)
 
     @property
     def residuals(self) -> Float[Tensor, "rule layer batch"]:
@@ -66,8 +72,8 @@ class LayerScores:
 
     @property
     def errors(self) -> Float[Tensor, "rule layer"]:
-        """Shares of the squared update of a layer that a rule leaves unexplained; NaN where it does nothing."""
-        shares = self.residuals.sum(-1) / self.totals.sum(-1)
+        """What a rule leaves unexplained as a share of the layer's size; NaN where it does nothing."""
+        shares = self.residuals.sum(-1) / self.sizes
         return torch.where(self.active, shares, torch.nan)
 
 
@@ -97,7 +103,8 @@ def layer_scores(seen: Observation) -> LayerScores:
     active = size > NEGLIGIBLE * size.max()
     fitting = [layer_data(seen, layer, first) for layer in layers]
     held_out = [layer_data(seen, layer, second) for layer in layers]
-    fits = tuple(_fits(rule, fitting, active) for rule in RULES.values())
+    forms = [_fits(rule, fitting, active) for rule in RULES.values()]
+    fits = tuple(_best_forms(name, forms, fitting) for name in ALGORITHMS)
     free = tuple(
         tuple(
             fit_weights_of(fit.rule, data, fit.shape, signed=False)
@@ -110,10 +117,21 @@ def layer_scores(seen: Observation) -> LayerScores:
         updates=seen.updates[:, second],
         predicted=_predicted(fits, held_out),
         unsigned=_predicted(free, held_out),
-        valid=torch.tensor(
-            [[_counts(fit, data) for fit, data in zip(row, fitting, strict=True)] for row in fits]
-        ),
         active=active,
+        values=seen.values[1:, second].square().sum((1, 2)),
+    )
+
+
+def _best_forms(
+    name: str, forms: list[tuple[RuleFit, ...]], fitting: list[UpdateData]
+) -> tuple[RuleFit, ...]:
+    """Of every layer the form of an algorithm that fits it best."""
+    own = [row for row in forms if row[0].rule.name == name]
+    if len(own) == 1:
+        return own[0]
+    return tuple(
+        min((row[layer] for row in own), key=lambda fit: float(unexplained(fit, data).sum()))
+        for layer, data in enumerate(fitting)
     )
 
 
@@ -132,7 +150,12 @@ def returned_scores(seen: Observation) -> tuple[LayerScores, tuple[Run, ...]]:
     half = len(seen.context.states) // 2
     first, second = slice(0, min(half, _SEARCHED)), slice(half, None)
     fitting, held_out = (whole_data(seen.context, part) for part in (first, second))
-    runs = tuple(fit_run(rule, fitting, seen.values[-1, first]) for rule in RULES.values())
+    last = seen.values[-1, first]
+    forms = [fit_run(rule, fitting, last) for rule in RULES.values()]
+    runs = tuple(
+        min((run for run in forms if run.fits[0].rule.name == name), key=lambda run: run.cost)
+        for name in ALGORITHMS
+    )
     shown = seen.values.shape[-1]
     predicted = torch.stack([run_rule(run.fits, held_out)[None, :, -shown:] for run in runs])
     scores = LayerScores(
@@ -140,8 +163,8 @@ def returned_scores(seen: Observation) -> tuple[LayerScores, tuple[Run, ...]]:
         updates=seen.updates[:, second],
         predicted=predicted,
         unsigned=predicted,
-        valid=torch.ones(len(runs), 1, dtype=torch.bool),
         active=torch.ones(1, dtype=torch.bool),
+        values=seen.values[1:, second].square().sum((1, 2)),
     )
     return scores, runs
 
@@ -191,12 +214,3 @@ def _refitted(rule: Rule, rows: list[RuleFit], fitting: list[UpdateData], active
         if others[best] < own:
             rows[layer] = fit_rule(rule, data, starts=[shapes[best]])
     return rows
-
-
-def _counts(fit: RuleFit, data: UpdateData) -> bool:
-    """Whether the weights of reward and of current value are not nothing where they have an effect."""
-    if not fit.rule.corrects:
-        return True
-    size = fit.weights.abs()
-    nothing = (size < _SMALL * size.max()) & weight_spread(fit, data).identified
-    return not bool(nothing[0] or nothing[-1])

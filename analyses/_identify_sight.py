@@ -1,6 +1,6 @@
 """What an identification sees of a network: its layers or only what it returns, also on counterfactual prompts.
 
-Shape legend: `rule` the forms of `RULES`, `batch` tasks, `shown` columns whose values are known.
+Shape legend: `rule` one of `ALGORITHMS`, `batch` tasks, `shown` columns whose values are known.
 """
 
 from collections.abc import Callable, Iterator

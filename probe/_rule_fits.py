@@ -6,11 +6,13 @@ ridges by scipy's bounded and simplex searches. Shape legend as in `_rules`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 import torch
 from einops import einsum
 from jaxtyping import Bool, Float
+from numpy.typing import NDArray
 from scipy import optimize
 from torch import Tensor
 
@@ -21,14 +23,22 @@ _RIDGE = 1e-14
 _VANISHING = 1e-12
 _COLLINEAR = 1e-9
 _EXACT = 1e-11
-_SHARPNESSES = (1.0, 5.0)
-_ITERATIONS = 25
+_SHARPNESSES = (0.5, 1.0, 2.0, 4.0, 8.0)
+_TRIED = 2
+_FOUND = 1e-3
+_ITERATIONS = 30
 _DAMPING = 1e-2
+_SLOW, _NOISY = 1e-3, 1e-6
 _ROUNDING = 1e-13
 _SETTLED = 1e-11
 _SEARCHED = 24
 _LARGEST = 0.999
-_LOG_RIDGES = (-16.0, 3.0)
+_BOUNDS = {"decay": (0.0, 1.0), "discount": (0.0, _LARGEST), "ridge": (-16.0, 3.0)}
+_GRIDS = {
+    "decay": (0.0, 0.3, 0.6, 0.9),
+    "discount": (0.2, 0.5, 0.8, 0.95),
+    "ridge": (-8.0, -5.0, -2.0),
+}
 
 
 def fit_rule(rule: Rule, data: UpdateData, *, starts: Sequence[Float[Tensor, "free"]] = ()) -> RuleFit:
@@ -55,7 +65,7 @@ def fit_weights_of(
         signed: Whether the weights must have the signs of the rule (or be 0).
     """
     terms = rule.terms(data, shape)
-    weights = _signed(terms, data.update, rule.signs) if signed else _solve(terms, data.update)
+    weights = _signed(terms, data.update, rule) if signed else _solve(terms, data.update)
     return RuleFit(rule=rule, weights=weights, shape=shape)
 
 
@@ -67,7 +77,7 @@ def unexplained(fit: RuleFit, data: UpdateData) -> Float[Tensor, "batch"]:
 def misfit(rule: Rule, data: UpdateData, shape: Float[Tensor, "free"]) -> float:
     """Share of the squared update left by the best weights for a shape, on the same data."""
     terms = rule.terms(data, shape)
-    left = (data.update - terms @ _signed(terms, data.update, rule.signs)).square().sum()
+    left = (data.update - terms @ _signed(terms, data.update, rule)).square().sum()
     return float(left / data.update.square().sum().clamp(min=torch.finfo(left.dtype).tiny))
 
 
@@ -125,52 +135,59 @@ def searched_part(data: UpdateData) -> UpdateData:
 def _searched(rule: Rule, data: UpdateData, starts: Sequence[Tensor]) -> Tensor:
     if "A" in rule.reads:
         return _kernel_shape(rule, data, starts)
-    if not rule.reads:
-        return data.features.new_zeros(0)
-    first = starts[0] if starts else None
-    return _plain_shape(rule, data, first)
+    return _plain_shape(rule, data, starts) if rule.reads else data.features.new_zeros(0)
 
 
-def _plain_shape(rule: Rule, data: UpdateData, start: Tensor | None) -> Tensor:
-    def loss(point: np.ndarray | float) -> float:
-        return misfit(rule, data, data.features.new_tensor(np.atleast_1d(point)))
+def _plain_shape(rule: Rule, data: UpdateData, starts: Sequence[Tensor]) -> Tensor:
+    """Gauss-Newton with bounds on what the best weights leave, from where the misfit is least."""
 
-    if start is not None and loss(start.numpy()) < _EXACT:
-        return start
-    if len(rule.reads) == 1:
-        found = optimize.minimize_scalar(loss, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-6})
-        best = min((0.0, float(found.x)), key=loss)
-        return data.features.new_tensor([best])
-    guess = [data.gamma, -6.0] if start is None else start.numpy()
-    found = optimize.minimize(
-        loss,
-        guess,
-        method="Nelder-Mead",
-        bounds=[(0.0, _LARGEST), _LOG_RIDGES],
-        options={"maxfev": 45, "xatol": 1e-6, "fatol": 1e-12},
+    def left(point: NDArray[np.float64]) -> NDArray[np.float64]:
+        terms = rule.terms(data, data.features.new_tensor(point))
+        error: NDArray[np.float64] = (
+            (data.update - terms @ _signed(terms, data.update, rule)).flatten().numpy()
+        )
+        return error / size
+
+    size = float(data.update.square().sum().sqrt().clamp(min=torch.finfo(data.update.dtype).tiny))
+    low, high = (np.array([_BOUNDS[name][side] for name in rule.reads]) for side in (0, 1))
+    grid = [np.array(point) for point in product(*(_GRIDS[name] for name in rule.reads))]
+    guesses = [*(start.numpy() for start in starts), *grid]
+    costs = [float(np.square(left(point)).sum()) for point in guesses]
+    best = int(np.argmin(costs))
+    if costs[best] < _EXACT:
+        return data.features.new_tensor(guesses[best])
+    inside = np.clip(guesses[best], low + 1e-9, high - 1e-9)
+    found = optimize.least_squares(
+        left, inside, bounds=(low, high), x_scale=high - low, ftol=1e-10, xtol=1e-10, gtol=1e-12, max_nfev=20
     )
-    return data.features.new_tensor(found.x)
+    return data.features.new_tensor(found.x if 2 * found.cost < costs[best] else guesses[best])
 
 
 def _kernel_shape(rule: Rule, data: UpdateData, starts: Sequence[Tensor]) -> Tensor:
     d = data.features.shape[-1]
-    extra = data.features.new_tensor([data.gamma] if "discount" in rule.reads else [])
-    guesses = [*starts]
-    if not starts:
-        guesses += [torch.cat([c * torch.eye(d, dtype=extra.dtype).flatten(), extra]) for c in _SHARPNESSES]
-    best, least = guesses[0], float("inf")
-    for guess in guesses:
+    discounts = [data.gamma] if "discount" in rule.reads else []
+    extra = starts[0][d * d :] if starts else data.features.new_tensor(discounts)
+    best, least = None, float("inf")
+    for guess in starts:
         shape, left = _descend(rule, data, guess)
         if left < least:
             best, least = shape, left
-        if least < _EXACT:
-            break
+    if best is None or least > _FOUND:
+        eyes = [c * torch.eye(d, dtype=data.features.dtype).flatten() for c in _SHARPNESSES]
+        even = [torch.cat([eye, extra]) for eye in eyes]
+        for guess in sorted(even, key=lambda guess: misfit(rule, data, guess))[:_TRIED]:
+            shape, left = _descend(rule, data, guess)
+            if left < least:
+                best, least = shape, left
+            if least < _EXACT:
+                break
+    assert best is not None
     return best
 
 
 def _descend(rule: Rule, data: UpdateData, start: Tensor) -> tuple[Tensor, float]:
     """Levenberg-Marquardt from one start; a step is accepted up to rounding, so that the shape itself settles."""
-    shape, damping = start, _DAMPING
+    shape, damping, slow = start, _DAMPING, 0
     left, gradient, curvature = _linearised(rule, data, shape)
     for _ in range(_ITERATIONS):
         size = curvature.diagonal().max().clamp(min=torch.finfo(shape.dtype).tiny)
@@ -182,10 +199,10 @@ def _descend(rule: Rule, data: UpdateData, start: Tensor) -> tuple[Tensor, float
             moved[-1].clamp_(0, _LARGEST)
         candidate = _linearised(rule, data, moved)
         if candidate[0] <= left * (1 + _ROUNDING):
-            settled = left - candidate[0] <= 1e-4 * left and left > 1e-6
+            slow = slow + 1 if left - candidate[0] <= _SLOW * left and left > _NOISY else 0
             shape, damping = moved, max(damping / 4, torch.finfo(shape.dtype).eps)
             left, gradient, curvature = candidate
-            if settled:
+            if slow > 1:
                 break
         else:
             damping *= 4
@@ -257,14 +274,14 @@ def _solve(terms: Tensor, update: Tensor) -> Tensor:
     return solution / scale
 
 
-def _signed(terms: Tensor, update: Tensor, signs: tuple[int, ...]) -> Tensor:
-    """Least squares with given signs (Lawson and Hanson's, on the Cholesky factor of the Gram matrix)."""
+def _signed(terms: Tensor, update: Tensor, rule: Rule) -> Tensor:
+    """Least squares within the cone of a rule (Lawson and Hanson's, on the Cholesky factor of the Gram matrix)."""
+    cone = rule.cone(terms)
     free = _solve(terms, update)
-    wanted = free.new_tensor(signs)
-    if bool((free * wanted >= 0).all()):
+    if bool((torch.linalg.solve(cone, free) >= 0).all()):
         return free
-    unit, scale = _unit(terms.flatten(0, 1) * wanted)
+    unit, scale = _unit(terms.flatten(0, 1) @ cone)
     factor = torch.linalg.cholesky(_gram(unit))
     target = torch.linalg.solve_triangular(factor, (unit.mT @ update.flatten())[:, None], upper=False)
     solution, _ = optimize.nnls(factor.mT.numpy(), target[:, 0].numpy())
-    return free.new_tensor(solution) * wanted / scale
+    return cone @ (free.new_tensor(solution) / scale)

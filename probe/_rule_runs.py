@@ -41,10 +41,12 @@ class Run:
     Attributes:
         fits: The same one for every step.
         parameters: By name: `step`, `discount` (effective), `scale` (of rewards), and what the shape reads.
+        cost: Half the sum of squares that it leaves on the fitting half.
     """
 
     fits: tuple[RuleFit, ...]
     parameters: dict[str, float]
+    cost: float
 
 
 def run_rule(fits: tuple[RuleFit, ...], data: UpdateData) -> Float[Tensor, "batch pos"]:
@@ -70,7 +72,7 @@ def fit_run(rule: Rule, data: UpdateData, last: Float[Tensor, "batch shown"]) ->
     """
     names = _names(rule)
     if not names:
-        return Run(fits=(_fit(rule, {}, data),), parameters={})
+        return Run(fits=(_fit(rule, {}, data),), parameters={}, cost=float(last.square().sum()) / 2)
     low, high = (np.array([_BOUNDS[name][side] for name in names]) for side in (0, 1))
     start = np.array([{**_STARTS, "discount": data.gamma}[name] for name in names])
     best, least = None, np.inf
@@ -84,8 +86,8 @@ def fit_run(rule: Rule, data: UpdateData, last: Float[Tensor, "batch shown"]) ->
         )
         if best is None or found.cost < least:
             parameters = dict(zip(names, map(float, found.x), strict=True))
-            best = Run(fits=(_fit(rule, parameters, data),) * steps, parameters=parameters)
-            least = found.cost
+            fits = (_fit(rule, parameters, data),) * steps
+            best, least = Run(fits=fits, parameters=parameters, cost=float(found.cost)), found.cost
     assert best is not None
     return best
 

@@ -50,6 +50,20 @@ class Rule:
         """Whether it moves values by errors of transitions, so that its last weight must not be 0."""
         return self.bootstraps or self.terms is _gradient_monte_carlo
 
+    def cone(self, like: Tensor) -> Float[Tensor, "term term"]:
+        """What positive combinations of its columns are: the weights that make it this algorithm.
+
+        All weights have its signs; and of a rule that corrects, those of reward and of current value lie within a
+        factor of ten of each other (our definition): without either it would not move values by errors.
+
+        Args:
+            like: For precision.
+        """
+        cone = torch.eye(len(self.signs), dtype=like.dtype)
+        if self.corrects:
+            cone[0, -1] = cone[-1, 0] = _LEAST
+        return torch.tensor(self.signs, dtype=like.dtype)[:, None] * cone
+
     def num_parameters(self, feature_dim: int) -> int:
         """Free parameters of one layer.
 
@@ -121,6 +135,7 @@ def square(shape: Float[Tensor, "free"], data: UpdateData) -> Float[Tensor, "fea
 
 
 _SAME = 1e-9
+_LEAST = 0.1
 
 
 def _linear(data: UpdateData) -> Tensor:

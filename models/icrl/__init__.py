@@ -31,6 +31,9 @@ from valuelens.models.icrl._config import TrainConfig as TrainConfig
 from valuelens.models.icrl._config import load_config as load_config
 from valuelens.models.icrl._config import run_config as run_config
 from valuelens.models.icrl._counterfactuals import counterfactuals as counterfactuals
+from valuelens.models.icrl._disguise import DisguisedSoftmaxTD as DisguisedSoftmaxTD
+from valuelens.models.icrl._disguise import hidden_basis as hidden_basis
+from valuelens.models.icrl._disguise import softmax_gauged as softmax_gauged
 from valuelens.models.icrl._identified import identified_entries as identified_entries
 from valuelens.models.icrl._incontexttd import entry_of as entry_of
 from valuelens.models.icrl._learner import ValueLearner as ValueLearner
@@ -48,6 +51,8 @@ from valuelens.models.icrl._mrp import MarkovRewardProcess as MarkovRewardProces
 from valuelens.models.icrl._mrp import at_states as at_states
 from valuelens.models.icrl._mrp import context_of as context_of
 from valuelens.models.icrl._mrp import rollout as rollout
+from valuelens.models.icrl._negatives import NEGATIVES as NEGATIVES
+from valuelens.models.icrl._negatives import hard_negative as hard_negative
 from valuelens.models.icrl._network import LearnerNetwork as LearnerNetwork
 from valuelens.models.icrl._network import Network as Network
 from valuelens.models.icrl._network import Slot as Slot
@@ -70,3 +75,8 @@ from valuelens.models.icrl._tasks import task_sampler as task_sampler
 from valuelens.models.icrl._theta_star import softmax_td_from_matrices as softmax_td_from_matrices
 from valuelens.models.icrl._theta_star import theta_star as theta_star
 from valuelens.models.icrl._transformer import Transformer as Transformer
+from valuelens.models.icrl._wrapped import WrappedRules as WrappedRules
+from valuelens.models.icrl._zoo import KINDS as KINDS
+from valuelens.models.icrl._zoo import ZooMember as ZooMember
+from valuelens.models.icrl._zoo import ZooTask as ZooTask
+from valuelens.models.icrl._zoo import zoo_member as zoo_member
