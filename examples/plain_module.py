@@ -1,5 +1,7 @@
 """A plain torch module, identified: `python examples/plain_module.py`."""
 
+from pathlib import Path
+
 import torch
 from torch import nn
 
@@ -53,4 +55,4 @@ if __name__ == "__main__":
 
     torch.save(MyModule().double().state_dict(), "weights.pt")
     config = vl.AnalysisConfig(adapter="plain_module:MyNetwork", num_tasks=64)
-    print(vl.analyze("weights.pt", config).verdict)
+    print(vl.analyze(Path("weights.pt"), config).verdict)

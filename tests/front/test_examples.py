@@ -26,7 +26,11 @@ def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Runs an example in an empty folder, as `python examples/NAME.py` does; returns what it defines."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(EXAMPLES)
-    return lambda name: runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+
+    def run(name: str, run_name: str = "__main__"):
+        return runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name=run_name)
+
+    return run
 
 
 def test_every_example_is_known():
@@ -72,9 +76,10 @@ def test_the_command_line_does_the_same_and_says_what_it_imported(example, capsy
     assert any((tmp_path / "out" / "figures").glob("*.svg"))
 
 
-@pytest.mark.slow
 def test_what_nnsight_traces_is_what_hooks_read(example):
-    network = example("nnsight_model")["WrappedNetwork"]("stream.pt")
+    parts = example("nnsight_model", run_name="example")
+    torch.save(parts["Stream"]().state_dict(), "stream.pt")
+    network = parts["WrappedNetwork"]("stream.pt")
     generator = torch.Generator().manual_seed(0)
     context = context_of(*task_sampler(TaskConfig(), generator).sample(3, 30, generator, torch.float64))
     names = [slot.hook for slot in network.slots]
