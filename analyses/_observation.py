@@ -79,8 +79,8 @@ def read_out_of(network: Network, context: Context) -> ReadOut:
     """Find the direction of values: from what the last layer shows to what the network returns.
 
     A `value` slot needs no more than a scale; of a residual stream the direction is found at the last layer and used
-    in all (theory A12). The values of all columns are used, which the network returns through
-    extra queries that repeat S_0..S_n; where the columns themselves do not show them, these queries are read.
+    in all (theory A12). The values of all columns are used, which the network returns through extra queries that
+    repeat S_0..S_n; where the columns themselves do not show them, these queries are read.
 
     Args:
         network: Its adapter.

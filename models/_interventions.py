@@ -124,7 +124,8 @@ def denoised(
 ) -> dict[str, Float[Tensor, "batch"]]:
     """How much of the clean answer comes back if one clean activation is put into the corrupted run (sufficiency).
 
-    Restoration (m(patched) - m(corrupted)) / (m(clean) - m(corrupted)): 0 nothing, 1 everything. Our definition (theory A12).
+    Restoration (m(patched) - m(corrupted)) / (m(clean) - m(corrupted)): 0 nothing, 1 everything. Our
+    definition (theory A12).
 
     Args:
         module: Called once for each run, without gradients.
@@ -165,7 +166,8 @@ def noised(
 ) -> dict[str, Float[Tensor, "batch"]]:
     """How much of the clean answer is lost if one corrupted activation is put into the clean run (necessity).
 
-    Damage (m(clean) - m(patched)) / (m(clean) - m(corrupted)): 0 nothing, 1 everything. Our definition (theory A12).
+    Damage (m(clean) - m(patched)) / (m(clean) - m(corrupted)): 0 nothing, 1 everything. Our
+    definition (theory A12).
 
     Args:
         module: As for `denoised`.
