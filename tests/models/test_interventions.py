@@ -110,6 +110,32 @@ def test_a_function_may_write_into_what_it_is_given() -> None:
     assert torch.equal(outputs(plain, ["first"], x)["first"], kept)
 
 
+def write_into(part: Tensor) -> Tensor:
+    part += 1
+    return part
+
+
+def test_what_passes_through_a_hook_point_is_left_alone_elsewhere() -> None:
+    """A hook point returns the very tensor that it is given: patching it must not change that tensor."""
+
+    class Beside(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tap = nn.Identity()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return 10 * self.tap(x) + x
+
+    for replacement in (write_into, torch.full((3,), 5.0, dtype=torch.float64)):
+        module, x = Beside(), batch()
+        expected = 11 * x
+        patch = x[:, 1] + 1 if callable(replacement) else replacement
+        expected[:, 1] = 10 * patch + x[:, 1]
+        with patched(module, {"tap": replacement}, part=np.s_[:, 1]):
+            assert_close(module(x), expected)
+        assert torch.equal(x, batch())
+
+
 def test_of_a_tuple_the_first_entry_is_replaced() -> None:
     plain, x = Plain(), batch()
     with patched(plain, {"pair": torch.ones(3, 4, dtype=torch.float64)}):

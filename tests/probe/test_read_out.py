@@ -85,6 +85,12 @@ def test_hooks_are_gone_after_the_forward_pass_raised() -> None:
     assert hooks_of(parts) == 0
 
 
+def test_what_only_passes_through_is_detached_too() -> None:
+    x = torch.ones(2, 3, requires_grad=True)
+    _, seen = submodule_outputs(nn.Sequential(nn.Identity(), nn.Flatten()), (x,), ["0"])
+    assert not seen["0"].requires_grad
+
+
 def drawn(seed: int, *shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
