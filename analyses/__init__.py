@@ -12,6 +12,8 @@ from valuelens.analyses._emergence import measurements as measurements
 from valuelens.analyses._generalisation import generalisation as generalisation
 from valuelens.analyses._identification import Identification as Identification
 from valuelens.analyses._identification import identification as identification
+from valuelens.analyses._identify import identify as identify
+from valuelens.analyses._identify import identify_network as identify_network
 from valuelens.analyses._identify_layers import ALGORITHMS as ALGORITHMS
 from valuelens.analyses._neu import neu as neu
 from valuelens.analyses._reparameterisation import reparameterisation as reparameterisation

@@ -14,6 +14,7 @@ from valuelens.analyses._identify_classes import (
     CERTAIN,
     FLOOR,
     Response,
+    common_rules,
     layer_classes,
     named_rule,
     unrefuted,
@@ -29,11 +30,21 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """What an identification rests on: scores by layer, and responses by counterfactual prompt."""
+    """What an identification rests on, all of it on held-out tasks.
+
+    Attributes:
+        scores: Predictions by layer.
+        responses: By counterfactual prompt.
+        exchanged: Mean error over layers of every rule that is given the rewards of other tasks.
+        last: The network's last values.
+        ends: Those of every rule that runs by itself from v = 0.
+    """
 
     scores: LayerScores
     responses: Mapping[str, Response]
     exchanged: Float[Tensor, "rule"]
+    last: Float[Tensor, "batch shown"]
+    ends: Float[Tensor, "rule batch shown"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,7 +114,7 @@ def identification(network: Network, context: Context, *, seed: int = 0) -> Iden
         raise InputError("an identification needs 8 contexts of 4 transitions", found, "identification")
     sight = sight_of(network, context)
     classes = layer_classes(sight.scores)
-    common = set.intersection(*(each for each in classes if each is not None)) if any(classes) else set()
+    common = common_rules(sight.scores, classes)
     responses = responses_of(sight, seed)
     common = unrefuted(common, responses)
     algorithm, named = named_rule(common, classes, sight.scores)
@@ -111,6 +122,7 @@ def identification(network: Network, context: Context, *, seed: int = 0) -> Iden
     second = _second(winner, common, sight.scores)
     margin, interval = (None, None) if second is None else _margin(winner, second, sight.scores, seed)
     discount, limits = _discount(winner, sight) if common else (None, None)
+    last, ends = end_to_end(sight)
     splits = {name: response.split(common) for name, response in responses.items()}
     noise = max(float(sight.scores.errors[winner].nanmean().nan_to_num(0)), FLOOR)
     widest = max(splits, key=splits.__getitem__, default=None)
@@ -124,7 +136,7 @@ def identification(network: Network, context: Context, *, seed: int = 0) -> Iden
         discount_interval=limits,
         errors=sight.scores.errors,
         layer_members=tuple(each if each is None else _algorithms(each) for each in classes),
-        end_to_end=end_to_end(sight),
+        end_to_end=(ends - last).square().sum((1, 2)) / last.square().sum(),
         responses={name: response.errors for name, response in responses.items()},
         splits=splits,
         splitting_prompt=widest if widest and len(common) > 1 and splits[widest] > noise else None,
@@ -132,7 +144,13 @@ def identification(network: Network, context: Context, *, seed: int = 0) -> Iden
         layered=sight.runs is None,
         winner=winner,
         second=second,
-        evidence=Evidence(scores=sight.scores, responses=responses, exchanged=exchanged_errors(sight)),
+        evidence=Evidence(
+            scores=sight.scores,
+            responses=responses,
+            exchanged=exchanged_errors(sight),
+            last=last,
+            ends=ends,
+        ),
     )
 
 

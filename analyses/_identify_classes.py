@@ -20,8 +20,8 @@ EXPLAINED = 0.95
 FLOOR = 1e-6
 """Predictions that differ by less than a thousandth of the update are the same (our definition)."""
 
-SIGNED = 2e-3
-"""What the right signs may cost, as a share of the squared update (our definition)."""
+TOLERANCE = 2e-3
+"""By what share of the squared update one rule may be worse than another and still be preferred (our definition)."""
 
 CERTAIN = 1.98
 """Standard errors of a 95 % interval over some 60 tasks."""
@@ -49,24 +49,44 @@ def layer_classes(scores: LayerScores) -> list[set[int] | None]:
 def _class(scores: LayerScores, layer: int) -> set[int]:
     """Rules that cannot be told from the best one, if that explains enough.
 
-    A layer with the kernel of a rule but other signs is none of them: the best rule may not leave more than `SIGNED`
-    above what the best one with any signs leaves.
+    A layer with the kernel of a rule but other signs is none of them: a rule must not explain more with weights of
+    other signs, and the best rule may not leave more than `TOLERANCE` above what any rule leaves with any signs.
     """
-    size = scores.sizes[layer]
+    size, counts = scores.sizes[layer], scores.signed[:, layer]
     predicted, update = scores.predicted[:, layer], scores.updates[layer]
     residuals = (predicted - update).square().sum(-1)
-    errors = residuals.sum(-1) / size
+    errors = (residuals.sum(-1) / size).where(counts, torch.inf)
     best = int(errors.argmin())
     unsigned = (scores.unsigned[:, layer] - update).square().sum((1, 2)) / size
-    if float(errors[best]) > min(1 - EXPLAINED, float(unsigned.min()) + SIGNED):
+    if float(errors[best]) > min(1 - EXPLAINED, float(unsigned.min()) + TOLERANCE):
         return set()
     noise = max(float(errors[best]), FLOOR)
     apart = (predicted - predicted[best]).square().sum((1, 2)) / size
     return {
         rule
         for rule in range(len(ALGORITHMS))
-        if float(apart[rule]) <= noise or not _worse(residuals[rule], residuals[best])
+        if bool(counts[rule])
+        and (float(apart[rule]) <= noise or not _worse(residuals[rule], residuals[best]))
     }
+
+
+def common_rules(scores: LayerScores, classes: list[set[int] | None]) -> set[int]:
+    """What the classes of all layers have in common.
+
+    If that is nothing, and each layer has a class, the rules that leave at most `TOLERANCE` more than the best one in
+    every layer: one rule that explains all layers nearly as well is preferred to a patchwork (our definition).
+
+    Args:
+        scores: Of all rules.
+        classes: Of every layer.
+    """
+    known = [each for each in classes if each is not None]
+    if not known or not all(known):
+        return set()
+    if common := set.intersection(*known):
+        return common
+    near = scores.signed & (scores.errors <= scores.errors.amin(0) + TOLERANCE)
+    return {rule for rule in range(len(ALGORITHMS)) if bool(near[rule, scores.active].all())}
 
 
 def _worse(one: Tensor, other: Tensor) -> bool:

@@ -17,9 +17,9 @@ from valuelens.probe import (
     RuleFit,
     Run,
     UpdateData,
+    fit_any_signs,
     fit_rule,
     fit_run,
-    fit_weights_of,
     misfit,
     run_rule,
     searched_part,
@@ -31,6 +31,9 @@ ALGORITHMS = tuple(dict.fromkeys(rule.name for rule in RULES.values()))
 
 NEGLIGIBLE = 1e-12
 """Of the largest layer's squared update: below it a layer does nothing (our definition)."""
+
+SIGNS = 1e-4
+"""What the right signs may cost a rule, as a share of the squared update, above what it leaves (our definition)."""
 
 SLIGHT = 0.01
 """Of the squared values: rules need not be right about smaller squared updates to the same share (our definition)."""
@@ -71,6 +74,12 @@ class LayerScores:
         return (self.predicted - self.updates).square().sum(-1)
 
     @property
+    def signed(self) -> Bool[Tensor, "rule layer"]:
+        """Whether the signs that make a rule this algorithm cost no more than the noise."""
+        free = (self.unsigned - self.updates).square().sum((2, 3)) / self.sizes
+        return self.errors.nan_to_num(0) <= 2 * free + SIGNS
+
+    @property
     def errors(self) -> Float[Tensor, "rule layer"]:
         """What a rule leaves unexplained as a share of the layer's size; NaN where it does nothing."""
         shares = self.residuals.sum(-1) / self.sizes
@@ -106,11 +115,7 @@ def layer_scores(seen: Observation) -> LayerScores:
     forms = [_fits(rule, fitting, active) for rule in RULES.values()]
     fits = tuple(_best_forms(name, forms, fitting) for name in ALGORITHMS)
     free = tuple(
-        tuple(
-            fit_weights_of(fit.rule, data, fit.shape, signed=False)
-            for fit, data in zip(row, fitting, strict=True)
-        )
-        for row in fits
+        tuple(fit_any_signs(fit, data) for fit, data in zip(row, fitting, strict=True)) for row in fits
     )
     return LayerScores(
         fits=fits,

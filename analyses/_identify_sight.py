@@ -28,6 +28,9 @@ SHIFT = 0.5
 DISCOUNT = "discount halved"
 """Name of that intervention."""
 
+_CHANGED = 32
+"""Held-out tasks whose prompts are changed."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sight:
@@ -70,20 +73,24 @@ def sight_of(network: Network, context: Context) -> Sight:
     )
 
 
-def part_of(context: Context, start: int) -> Context:
+def part_of(context: Context, start: int, count: int | None = None) -> Context:
+    """Some tasks of a context."""
+    tasks = slice(start, None if count is None else start + count)
     return Context(
-        states=context.states[start:],
-        features=context.features[start:],
-        rewards=context.rewards[start:],
+        states=context.states[tasks],
+        features=context.features[tasks],
+        rewards=context.rewards[tasks],
         gamma=context.gamma,
     )
 
 
-def end_to_end(sight: Sight) -> Tensor:
+def end_to_end(
+    sight: Sight,
+) -> tuple[Float[Tensor, "batch shown"], Float[Tensor, "rule batch shown"]]:
+    """The network's last values on held-out tasks, and those of every rule that runs by itself from v = 0."""
     last = sight.seen.values[-1, sight.half :]
-    held_out, shown = part_of(sight.seen.context, sight.half), last.shape[-1]
-    ends = torch.stack([rolled(fits, held_out)[:, -shown:] for fits in sight.scores.fits])
-    return (ends - last).square().sum((1, 2)) / last.square().sum()
+    held_out = part_of(sight.seen.context, sight.half)
+    return last, torch.stack([rolled(fits, held_out)[:, -last.shape[-1] :] for fits in sight.scores.fits])
 
 
 def exchanged_errors(sight: Sight) -> Float[Tensor, "rule"]:
@@ -113,7 +120,7 @@ def responses_of(sight: Sight, seed: int) -> dict[str, Response]:
         sight: Of the network.
         seed: Decides the prompts.
     """
-    held_out = part_of(sight.seen.context, sight.half)
+    held_out = part_of(sight.seen.context, sight.half, _CHANGED)
     changed = counterfactuals(held_out, torch.Generator().manual_seed(seed))
     before = [rolled(fits, held_out) for fits in sight.scores.fits]
     found = {}
@@ -139,7 +146,7 @@ def _response(sight: Sight, after: Tensor, before: list[Tensor], ends: list[Tens
         (end - start[:, -end.shape[1] :])[:, -shown:] for end, start in zip(ends, before, strict=True)
     ]
     return Response(
-        own=after - sight.seen.values[-1, sight.half :, -shown:],
+        own=after - sight.seen.values[-1, sight.half :, -shown:][: len(after)],
         foretold=torch.stack(foretold),
         values=float(after.square().sum()),
     )

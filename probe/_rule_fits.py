@@ -4,6 +4,7 @@ Softmax kernels by Levenberg-Marquardt with the weights projected out (variable 
 ridges by scipy's bounded and simplex searches. Shape legend as in `_rules`.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -31,7 +32,10 @@ _DAMPING = 1e-2
 _SLOW, _NOISY = 1e-3, 1e-6
 _ROUNDING = 1e-13
 _SETTLED = 1e-11
-_SEARCHED = 24
+_EQUATIONS = 600
+_NEARLY, _NEARLY_RIGHT = 0.02, 0.1
+_HOPELESS, _HOPELESS_STEPS, _STEPS = 0.3, 6, 15
+_STUCK = 1e6
 _LARGEST = 0.999
 _BOUNDS = {"decay": (0.0, 1.0), "discount": (0.0, _LARGEST), "ridge": (-16.0, 3.0)}
 _GRIDS = {
@@ -53,20 +57,31 @@ def fit_rule(rule: Rule, data: UpdateData, *, starts: Sequence[Float[Tensor, "fr
     return fit_weights_of(rule, data, shape)
 
 
-def fit_weights_of(
-    rule: Rule, data: UpdateData, shape: Float[Tensor, "free"], *, signed: bool = True
-) -> RuleFit:
+def fit_any_signs(fit: RuleFit, data: UpdateData) -> RuleFit:
+    """The same rule with weights of any signs: a layer that has its kernel but does something else.
+
+    The shape is searched again only for a softmax kernel that explains nearly everything with the right signs.
+
+    Args:
+        fit: With the signs of the rule.
+        data: Fitting half.
+    """
+    rule, shape = replace(fit.rule, any_signs=True), fit.shape
+    few = searched_part(data)
+    if fit.rule.name == "weighted softmax TD" and _EXACT < misfit(fit.rule, few, shape) < _NEARLY_RIGHT:
+        shape, _ = _descend(rule, few, shape)
+    return fit_weights_of(rule, data, shape)
+
+
+def fit_weights_of(rule: Rule, data: UpdateData, shape: Float[Tensor, "free"]) -> RuleFit:
     """Least squares of the weights alone, for a given shape.
 
     Args:
         rule: Which.
         data: What it must explain.
         shape: Kept.
-        signed: Whether the weights must have the signs of the rule (or be 0).
     """
-    terms = rule.terms(data, shape)
-    weights = _signed(terms, data.update, rule) if signed else _solve(terms, data.update)
-    return RuleFit(rule=rule, weights=weights, shape=shape)
+    return RuleFit(rule=rule, weights=_signed(rule.terms(data, shape), data.update, rule), shape=shape)
 
 
 def unexplained(fit: RuleFit, data: UpdateData) -> Float[Tensor, "batch"]:
@@ -121,15 +136,15 @@ def weight_spread(fit: RuleFit, data: UpdateData) -> WeightSpread:
 
 
 def searched_part(data: UpdateData) -> UpdateData:
-    """The first tasks, on which shapes are searched.
+    """The first tasks, on which shapes are searched: some twelve columns for each entry of A.
 
     Args:
         data: Fitting half.
     """
-    return replace(
-        data,
-        **{name: getattr(data, name)[:_SEARCHED] for name in ("features", "rewards", "values", "update")},
-    )
+    pos, d = data.features.shape[1:]
+    tasks = math.ceil(max(_EQUATIONS, 12 * d * d) / pos)
+    names = ("features", "rewards", "values", "update")
+    return replace(data, **{name: getattr(data, name)[:tasks] for name in names})
 
 
 def _searched(rule: Rule, data: UpdateData, starts: Sequence[Tensor]) -> Tensor:
@@ -148,52 +163,63 @@ def _plain_shape(rule: Rule, data: UpdateData, starts: Sequence[Tensor]) -> Tens
         )
         return error / size
 
+    def cost(point: NDArray[np.float64]) -> float:
+        return float(np.square(left(point)).sum())
+
     size = float(data.update.square().sum().sqrt().clamp(min=torch.finfo(data.update.dtype).tiny))
     low, high = (np.array([_BOUNDS[name][side] for name in rule.reads]) for side in (0, 1))
-    grid = [np.array(point) for point in product(*(_GRIDS[name] for name in rule.reads))]
-    guesses = [*(start.numpy() for start in starts), *grid]
-    costs = [float(np.square(left(point)).sum()) for point in guesses]
-    best = int(np.argmin(costs))
-    if costs[best] < _EXACT:
-        return data.features.new_tensor(guesses[best])
-    inside = np.clip(guesses[best], low + 1e-9, high - 1e-9)
+    best = min((start.numpy() for start in starts), key=cost, default=None)
+    if best is None or cost(best) > _NEARLY:
+        grid = [np.array(point) for point in product(*(_GRIDS[name] for name in rule.reads))]
+        best = min([*grid, *([] if best is None else [best])], key=cost)
+    least = cost(best)
+    if least < _EXACT:
+        return data.features.new_tensor(best)
     found = optimize.least_squares(
-        left, inside, bounds=(low, high), x_scale=high - low, ftol=1e-10, xtol=1e-10, gtol=1e-12, max_nfev=20
+        left,
+        np.clip(best, low + 1e-9, high - 1e-9),
+        bounds=(low, high),
+        x_scale=high - low,
+        ftol=1e-6 if least > _NEARLY else 1e-10,
+        xtol=1e-10,
+        gtol=1e-12,
+        max_nfev=_HOPELESS_STEPS if least > _HOPELESS else _STEPS,
     )
-    return data.features.new_tensor(found.x if 2 * found.cost < costs[best] else guesses[best])
+    return data.features.new_tensor(found.x if 2 * found.cost < least else best)
 
 
 def _kernel_shape(rule: Rule, data: UpdateData, starts: Sequence[Tensor]) -> Tensor:
+    """The best of descents from all starts; from multiples of the identity too where they are better untouched."""
     d = data.features.shape[-1]
     discounts = [data.gamma] if "discount" in rule.reads else []
     extra = starts[0][d * d :] if starts else data.features.new_tensor(discounts)
-    best, least = None, float("inf")
-    for guess in starts:
-        shape, left = _descend(rule, data, guess)
-        if left < least:
-            best, least = shape, left
-    if best is None or least > _FOUND:
-        eyes = [c * torch.eye(d, dtype=data.features.dtype).flatten() for c in _SHARPNESSES]
-        even = [torch.cat([eye, extra]) for eye in eyes]
-        for guess in sorted(even, key=lambda guess: misfit(rule, data, guess))[:_TRIED]:
-            shape, left = _descend(rule, data, guess)
-            if left < least:
-                best, least = shape, left
-            if least < _EXACT:
-                break
-    assert best is not None
-    return best
+    descents = [_descend(rule, data, start) for start in starts]
+    least = min((left for _, left in descents), default=math.inf)
+    if least > _FOUND:
+        eye = torch.eye(d, dtype=data.features.dtype).flatten()
+        even = [
+            (misfit(rule, data, start), start)
+            for start in (torch.cat([c * eye, extra]) for c in _SHARPNESSES)
+        ]
+        for before, start in sorted(even, key=lambda each: each[0])[:_TRIED]:
+            if before < least or not starts:
+                descents.append(_descend(rule, data, start))
+                if descents[-1][1] < _EXACT:
+                    break
+    return min(descents, key=lambda each: each[1])[0]
 
 
 def _descend(rule: Rule, data: UpdateData, start: Tensor) -> tuple[Tensor, float]:
     """Levenberg-Marquardt from one start; a step is accepted up to rounding, so that the shape itself settles."""
     shape, damping, slow = start, _DAMPING, 0
     left, gradient, curvature = _linearised(rule, data, shape)
-    for _ in range(_ITERATIONS):
+    for iteration in range(_ITERATIONS):
         size = curvature.diagonal().max().clamp(min=torch.finfo(shape.dtype).tiny)
         step = torch.linalg.solve(
             curvature + damping * size * torch.eye(len(shape), dtype=shape.dtype), gradient
         )
+        if not bool(step.isfinite().all()):
+            break
         moved = shape + step
         if "discount" in rule.reads:
             moved[-1].clamp_(0, _LARGEST)
@@ -206,7 +232,8 @@ def _descend(rule: Rule, data: UpdateData, start: Tensor) -> tuple[Tensor, float
                 break
         else:
             damping *= 4
-        if step.norm() <= _SETTLED * shape.norm() or damping > 1e6:
+        hopeless = iteration >= _HOPELESS_STEPS and left > _HOPELESS
+        if hopeless or step.norm() <= _SETTLED * shape.norm() or damping > _STUCK:
             break
     return shape, left
 
@@ -215,21 +242,23 @@ def _linearised(rule: Rule, data: UpdateData, shape: Tensor) -> tuple[float, Ten
     """Misfit with the best weights; J'r and J'J of its residual r and of the Jacobian J in the shape.
 
     The derivative in A is a covariance under the attention: d(K e)_j / dA = sum_k K_jk (e_k - (K e)_j) x_k x_j'.
-    What a change of the weights could undo is projected out (variable projection, Kaufman 1975).
+    What a change of the weights within the rule's cone could undo is projected out (variable projection, Kaufman
+    1975).
     """
-    kernel, sources = attention(data, square(shape, data)), data.features[:, :-1]
+    kernel, sources, cone = attention(data, square(shape, data)), data.features[:, :-1], rule.cone(shape)
     quantities, slope = _quantities(rule, data, shape)
     terms = kernel @ quantities
     if rule.name != "weighted softmax TD":
         terms = torch.cat([terms, data.values[..., None]], dim=-1)
-    weights = _solve(terms, data.update)
+    weights = _signed(terms, data.update, rule)
     inner = weights[: quantities.shape[-1]]
     each = (quantities @ inner)[..., None]
     covariance = kernel @ (each * sources) - (kernel @ each) * (kernel @ sources)
     jacobian = (covariance[..., None] * data.features[:, :, None, :]).flatten(2)
     if slope is not None:
         jacobian = torch.cat([jacobian, kernel @ (slope @ inner)[..., None]], dim=-1)
-    jacobian, (unit, _) = jacobian.flatten(0, 1), _unit(terms.flatten(0, 1))
+    free = (torch.linalg.solve(cone, weights) > 0) | rule.any_signs
+    jacobian, (unit, _) = jacobian.flatten(0, 1), _unit((terms @ cone).flatten(0, 1)[:, free])
     jacobian = jacobian - unit @ torch.linalg.solve(_gram(unit), unit.mT @ jacobian)
     residual = (data.update - terms @ weights).flatten()
     total = data.update.square().sum().clamp(min=torch.finfo(shape.dtype).tiny)
@@ -275,13 +304,14 @@ def _solve(terms: Tensor, update: Tensor) -> Tensor:
 
 
 def _signed(terms: Tensor, update: Tensor, rule: Rule) -> Tensor:
-    """Least squares within the cone of a rule (Lawson and Hanson's, on the Cholesky factor of the Gram matrix)."""
-    cone = rule.cone(terms)
+    """Least squares within the cone of a rule (Lawson and Hanson's, on the triangle of the terms)."""
     free = _solve(terms, update)
+    if rule.any_signs:
+        return free
+    cone = rule.cone(terms)
     if bool((torch.linalg.solve(cone, free) >= 0).all()):
         return free
     unit, scale = _unit(terms.flatten(0, 1) @ cone)
-    factor = torch.linalg.cholesky(_gram(unit))
-    target = torch.linalg.solve_triangular(factor, (unit.mT @ update.flatten())[:, None], upper=False)
-    solution, _ = optimize.nnls(factor.mT.numpy(), target[:, 0].numpy())
+    basis, factor = torch.linalg.qr(unit)
+    solution, _ = optimize.nnls(factor.numpy(), (basis.mT @ update.flatten()).numpy())
     return cone @ (free.new_tensor(solution) / scale)

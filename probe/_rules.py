@@ -31,6 +31,7 @@ class Rule:
         terms: What its weights multiply, [batch pos term], for given data and shape.
         signs: Of its weights: what makes it this algorithm and not merely its kernel.
         reads: `A`, `decay`, `discount`, `ridge`: what its shape holds, in this order.
+        any_signs: Whether weights need not have these signs.
         discounts: Positions of (w_T, w_C) among its weights, if it bootstraps.
     """
 
@@ -39,6 +40,7 @@ class Rule:
     signs: tuple[int, ...]
     reads: tuple[str, ...] = ()
     discounts: tuple[int, int] | None = None
+    any_signs: bool = False
 
     @property
     def bootstraps(self) -> bool:
@@ -60,6 +62,8 @@ class Rule:
             like: For precision.
         """
         cone = torch.eye(len(self.signs), dtype=like.dtype)
+        if self.any_signs:
+            return cone
         if self.corrects:
             cone[0, -1] = cone[-1, 0] = _LEAST
         return torch.tensor(self.signs, dtype=like.dtype)[:, None] * cone
