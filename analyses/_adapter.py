@@ -7,10 +7,11 @@ from pathlib import Path
 
 import torch
 
-from valuelens.analyses._identify_stub import identify_network
+from valuelens.analyses._identify import identify_network
 from valuelens.analyses._request import AnalysisConfig, finished, measured, request_through
 from valuelens.analyses._result import Result, save_result
 from valuelens.analyses._subject import evaluation_stream
+from valuelens.analyses._verdict import verdict
 from valuelens.models import InputError
 from valuelens.models.icrl import (
     Adapter,
@@ -60,7 +61,8 @@ def analyze_adapter(
         result = _identified(adapter, path, config)
     if progress:
         progress(f"{QUESTION} {path.name}", 1, 1)
-    result = replace(result, provenance={**result.provenance, **measured(asked, started)})
+    provenance = {**result.provenance, **measured(asked, started)}
+    result = replace(result, provenance=provenance, verdict=result.verdict or verdict(result))
     if out is not None:
         save_result(result, out)
     return result

@@ -67,7 +67,7 @@ def test_the_command_line_does_the_same_and_says_what_it_imported(example, capsy
         finding["name"]: finding for finding in summary["findings"] if "layer" not in finding.get("index", {})
     }
     assert found["algorithm"]["estimate"] == "weighted softmax TD"
-    low, high = found["effective_discount"]["interval"]
+    low, high = found["identified_discount"]["interval"]
     assert low <= 0.6 <= high
     said = f"valuelens: the adapter chatty:MyNetwork was imported from {tmp_path / 'chatty.py'}"
     assert err.splitlines() == ["chatter", said]
