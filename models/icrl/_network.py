@@ -45,7 +45,7 @@ class Slot:
 class Network(Protocol):
     """The adapter of a network: what a user writes to have their own network identified.
 
-    Contexts come in float64 on the CPU; what the module and its hooks return may have another precision. An adapter that
+    Contexts come in float64 on the CPU; the module and its hooks may return another precision. An adapter that
     `analyze --adapter` imports is called with a path, and may have an attribute `task`: the `TaskConfig` of the tasks
     that its network is asked on, else the default one.
 
