@@ -73,8 +73,8 @@ def analyze(
     """Answer every question on a checkpoint, or on a run (then also emergence).
 
     On a run the light measurements are made on every checkpoint and the full ones on the first, middle and last of
-    each seed (on all with `full`), identification and generalisation on the last alone; the provenance says which. A checkpoint of a run
-    that cannot be used is skipped: its entry in `skipped` names the `input`.
+    each seed (on all with `full`), identification and generalisation on the last alone; the provenance says which. A
+    checkpoint of a run that cannot be used is skipped: its entry in `skipped` names the `input`.
 
     Args:
         path: Checkpoint or run folder; with an adapter, what it is given.

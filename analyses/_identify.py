@@ -4,6 +4,7 @@ Shape legend: `rule` one of `ALGORITHMS`, `layer` L, `batch` held-out tasks.
 """
 
 from copy import deepcopy
+from dataclasses import replace
 
 import torch
 
@@ -15,6 +16,7 @@ from valuelens.models import InputError
 from valuelens.models.icrl import Context, Network, TaskConfig, context_of, network_of, task_sampler
 from valuelens.probe import ratio_interval
 
+_DIVERGES = 1e6
 _TASKS = 128
 """At most: half of them to fit, half to score."""
 
@@ -70,7 +72,7 @@ def _result(network: Network, context: Context, seed: int) -> Result:
         _class(found, n),
         *_margin(found, n),
         *_errors(found, n, seed),
-        *_responses(found, n, seed),
+        *_responses(found, seed),
         *_discount(found, context.gamma, n),
         _splitting(found, n),
     ]
@@ -130,7 +132,8 @@ def _class(found: Identification, n: int) -> Finding:
         control=None
         if found.runner_up is None
         else Control(name="the best rule outside", estimate=found.runner_up),
-        reasons={"interval": "a list of names", "control": "no rule is left outside"},
+        reasons={"interval": "a list of names"}
+        | ({} if found.runner_up else {"control": "no rule is left outside"}),
     )
 
 
@@ -163,7 +166,7 @@ def _errors(found: Identification, n: int, seed: int) -> list[Finding]:
         tasks = pooled_residuals(scores, rule)
         findings.append(
             _error(
-                {"rule": name, "of": "layers"},
+                {"rule": name, "scored": "layer by layer"},
                 (
                     float(tasks.sum()),
                     ratio_interval(tasks, torch.full_like(tasks, 1 / len(tasks)), seed=seed),
@@ -180,7 +183,7 @@ def _errors(found: Identification, n: int, seed: int) -> list[Finding]:
         missed = (evidence.ends[rule] - evidence.last).square().sum(-1)
         findings.append(
             _error(
-                {"rule": name, "of": "run"},
+                {"rule": name, "scored": "end to end"},
                 mean_square_ratio(missed, total, seed),
                 Control(name="no learning at all", estimate=1.0),
                 n,
@@ -195,9 +198,10 @@ def _error(
     estimate, interval = measured
     reasons = {} if interval else {"interval": FEW}
     if not _finite(estimate):
-        reasons["estimate"] = "this rule diverges"
-    if not isinstance(control.estimate, float):
-        reasons["control"] = "it diverges"
+        estimate, interval = torch.nan, None
+        reasons = {"estimate": "this rule diverges", "interval": "no estimate"}
+    if not (isinstance(control.estimate, float) and _finite(control.estimate)):
+        control, reasons["control"] = replace(control, estimate=None), "it diverges"
     return Finding(
         name="rule_error",
         estimate=estimate,
@@ -211,35 +215,20 @@ def _error(
     )
 
 
-def _responses(found: Identification, n: int, seed: int) -> list[Finding]:
+def _responses(found: Identification, seed: int) -> list[Finding]:
     """Of the named (or best) rule, beside the best one outside the class."""
     findings = []
     for name, response in found.evidence.responses.items():
         missed = (response.foretold[found.winner] - response.own).square().sum(-1)
-        estimate, interval = mean_square_ratio(
-            missed, torch.full_like(missed, response.size / len(missed)), seed
-        )
-        second = None if found.second is None else float(response.errors[found.second])
-        reasons = {} if interval else {"interval": FEW}
-        if not _finite(estimate):
-            reasons["estimate"] = "this rule diverges"
-        if second is None or not _finite(second):
-            reasons["control"] = "there is none" if second is None else "it diverges"
-        findings.append(
-            Finding(
-                name="rule_response",
-                estimate=estimate,
-                unit="1",
-                n=len(missed),
-                definition="choice",
-                index={"rule": ALGORITHMS[found.winner], "intervention": name},
-                interval=interval,
-                control=None
-                if found.second is None
-                else Control(name=ALGORITHMS[found.second], estimate=second),
-                reasons=reasons,
-            )
-        )
+        share = torch.full_like(missed, response.size / len(missed))
+        index: dict[str, int | str] = {"rule": ALGORITHMS[found.winner], "intervention": name}
+        if found.second is None:
+            control = Control(name="no response", estimate=float(response.own.square().sum()) / response.size)
+        else:
+            second = float(response.errors[found.second])
+            control = Control(name=ALGORITHMS[found.second], estimate=second)
+        finding = _error(index, mean_square_ratio(missed, share, seed), control, len(missed))
+        findings.append(replace(finding, name="rule_response"))
     return findings
 
 
@@ -263,10 +252,7 @@ def _discount(found: Identification, gamma: float, n: int) -> list[Finding]:
 
 def _splitting(found: Identification, n: int) -> Finding:
     widest = max(found.splits.values(), default=0.0)
-    if len(found.members) < 2:
-        said = "nothing to split"
-    else:
-        said = found.splitting_prompt or "none of those tried"
+    said = found.splitting_prompt or "none of those tried" if len(found.members) > 1 else "nothing to split"
     return Finding(
         name="splitting_prompt",
         estimate=said,
@@ -279,4 +265,5 @@ def _splitting(found: Identification, n: int) -> Finding:
 
 
 def _finite(x: float) -> bool:
-    return bool(torch.tensor(x).isfinite())
+    """Whether a share of a square is a number that means anything."""
+    return x < _DIVERGES

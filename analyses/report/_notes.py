@@ -14,6 +14,7 @@ TITLES = {
     "kernel": "Kernel diagonality",
     "convergence": "Convergence",
     "neu": "Expected update (NEU)",
+    "identify": "Which algorithm",
     "credit": "Credit through depth",
     "generalisation": "Other tasks, without retraining",
     "training": "Training",
@@ -37,6 +38,10 @@ INTRODUCTIONS = {
     "neu": "Would TD still change anything? NEU is the squared norm of the update that TD would make on average to the "
     "model's values (task form) or to its weights (parameter form); theta* is claimed to have none in the limit of "
     "endless contexts and then of many layers. The control is the constant predictor.",
+    "identify": "Which rule does the network follow? It is seen through its hooks alone. Every rule is fitted to every "
+    "layer on one half of the tasks and scored on the other; rules that cannot be told apart are one class, of which "
+    "the one with the fewest free parameters is named. The control is the same rule with the rewards of other tasks, "
+    "and the same network with redrawn weights.",
     "credit": "How does the value that a state holds before a layer act on the read-out? Measured by gradients, and "
     "compared with the recursion that softmax TD implies: the update's matrix, transposed, layer by layer.",
     "generalisation": "Does the model still evaluate states on tasks that differ in one way from those of its "
@@ -156,6 +161,23 @@ _NOTES: dict[str, tuple[tuple[_Applies, str], ...]] = {
         (
             _cart_pole,
             "Curves against depth use contexts drawn from the chain of cells, which the cart-pole is not.",
+        ),
+    ),
+    "identify": (
+        (
+            _td_by_construction,
+            "The weights of this model are restricted: with the signs ++- any of them are softmax TD, so that the name "
+            "says little more than the signs. What training found is the effective discount.",
+        ),
+        (
+            _named("algorithm"),
+            "A rule counts in a layer if it explains 0.95 of the squared updates with the signs that make it that "
+            "rule; two rules are one if they differ by less than the noise. These thresholds are ours. Updates below a "
+            "hundredth of the squared values count relative to that.",
+        ),
+        (
+            _named("rule_response"),
+            "Changed prompts never came out of a chain. A rule that fits ordinary prompts only may miss them.",
         ),
     ),
     "credit": (

@@ -1,9 +1,10 @@
 """The phrases of all findings, and the sections of a report that they stand in."""
 
 from valuelens.analyses.report._phrases_dynamics import CONVERGENCE, CREDIT, GENERALISATION, NEU, TRAINING
+from valuelens.analyses.report._phrases_identify import IDENTIFY
 from valuelens.analyses.report._phrases_layers import KERNEL, RULE, VALUES, WEIGHTS
 
-PHRASES = VALUES | WEIGHTS | RULE | KERNEL | CONVERGENCE | NEU | CREDIT | GENERALISATION | TRAINING
+PHRASES = VALUES | WEIGHTS | RULE | KERNEL | CONVERGENCE | NEU | IDENTIFY | CREDIT | GENERALISATION | TRAINING
 """By name of the finding."""
 
 SECTIONS: dict[str, tuple[str, ...]] = {
@@ -13,6 +14,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "kernel": tuple(KERNEL),
     "convergence": tuple(CONVERGENCE),
     "neu": tuple(NEU),
+    "identify": tuple(IDENTIFY),
     "credit": tuple(CREDIT),
     "generalisation": tuple(GENERALISATION),
     "training": ("emergence_order", "emergence_over_seeds", "emergence_precedes", "emergence_step"),

@@ -10,6 +10,7 @@ from valuelens.analyses.report._convergence_figures import (
 )
 from valuelens.analyses.report._credit_figures import costate_figure, gap_figure
 from valuelens.analyses.report._generalisation_figures import generalisation_figure
+from valuelens.analyses.report._identify_figures import response_figure, rule_error_figure
 from valuelens.analyses.report._neu_figures import depth_figure, plane_figure, segment_figure
 from valuelens.analyses.report._plate import Plate, one
 from valuelens.analyses.report._style import blank
@@ -149,6 +150,23 @@ DYNAMICS: dict[str, Plate] = {
         "random direction at right angles to it; below, step size and effective discount. Darker is larger, "
         "logarithmically, up to 100 times the least; the cross marks the least value of the grid.",
         says=("neu_task", "neu_gradient_norm"),
+    ),
+    "rule_errors": Plate(
+        section="identify",
+        needs=("rule_errors", "rule_error"),
+        draw=one(rule_error_figure, 4.2),
+        caption="What every rule leaves unexplained of each layer's squared updates on held-out tasks. Darker is less; "
+        "0 is below a millionth, >1 is worse than no update at all.",
+        says=("algorithm", "algorithm_margin"),
+    ),
+    "rule_responses": Plate(
+        section="identify",
+        needs=("response_errors", "rule_response", "rule_error"),
+        draw=one(response_figure, 4.8),
+        caption="How far every rule, run by itself with the parameters fitted on ordinary prompts, misses what an "
+        "intervention changes in the last values, as a share of the squared response. Darker is closer; >1 is worse "
+        "than no response.",
+        says=("algorithm_class", "splitting_prompt"),
     ),
     "credit_gap": Plate(
         section="credit",
