@@ -92,4 +92,6 @@ if __name__ == "__main__":
 
     torch.save(Stream().state_dict(), "stream.pt")
     config = vl.AnalysisConfig(adapter="nnsight_model:WrappedNetwork", num_tasks=64)
-    print(vl.analyze(Path("stream.pt"), config).verdict)
+    result = vl.analyze(Path("stream.pt"), config)
+    for name in ("algorithm", "algorithm_class", "identified_discount"):
+        print(f"{name}: {result.find(name)[0].estimate}")

@@ -55,4 +55,6 @@ if __name__ == "__main__":
 
     torch.save(MyModule().double().state_dict(), "weights.pt")
     config = vl.AnalysisConfig(adapter="plain_module:MyNetwork", num_tasks=64)
-    print(vl.analyze(Path("weights.pt"), config).verdict)
+    result = vl.analyze(Path("weights.pt"), config)
+    for name in ("algorithm", "algorithm_class", "identified_discount"):
+        print(f"{name}: {result.find(name)[0].estimate}")

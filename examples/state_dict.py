@@ -59,4 +59,6 @@ if __name__ == "__main__":
 
     save_theirs(Path("theirs"))
     config = vl.AnalysisConfig(adapter="state_dict:their_network", num_tasks=64)
-    print(vl.analyze(Path("theirs"), config).verdict)
+    result = vl.analyze(Path("theirs"), config)
+    for name in ("algorithm", "algorithm_class", "identified_discount"):
+        print(f"{name}: {result.find(name)[0].estimate}")

@@ -41,7 +41,10 @@ def test_every_example_is_known():
 @pytest.mark.parametrize("name", KNOWN)
 def test_every_example_is_named_for_what_it_is(example, capsys, name):
     example(name)
-    assert KNOWN[name][0] in capsys.readouterr().out
+    said = dict(line.split(": ") for line in capsys.readouterr().out.splitlines())
+    algorithm, discount = KNOWN[name]
+    assert said["algorithm"] == algorithm
+    assert float(said["identified_discount"]) == pytest.approx(discount, abs=1e-6)
 
 
 @pytest.mark.slow
@@ -52,7 +55,7 @@ def test_the_command_line_does_the_same_and_says_what_it_imported(example, capsy
         "analyze",
         "weights.pt",
         "--adapter",
-        "plain_module:MyNetwork",
+        "chatty:MyNetwork",
         "--num-tasks",
         "64",
         "--json",

@@ -45,7 +45,8 @@ def test_every_command_runs(tmp_path, monkeypatch):
         assert done.returncode == 0, f"{command}\n{done.stderr}"
     assert (tmp_path / "report.html").exists()
     assert (tmp_path / "results/small/result.json").exists()
-    assert "weighted softmax TD" in json.loads((tmp_path / "results/mine/result.json").read_text())["verdict"]
+    mine = json.loads((tmp_path / "results/mine/result.json").read_text())["findings"]
+    assert mine[0]["estimate"] == "weighted softmax TD"
 
 
 @pytest.mark.slow
