@@ -29,6 +29,7 @@ from valuelens.analyses._result import save_result as save_result
 from valuelens.analyses._slots import slots as slots
 from valuelens.analyses._slots import value_errors as value_errors
 from valuelens.analyses._subject import Subject as Subject
+from valuelens.analyses._subject import evaluation_stream as evaluation_stream
 from valuelens.analyses._subject import subject as subject
 from valuelens.analyses._subject import td_iterates as td_iterates
 from valuelens.analyses._subject import weights_of as weights_of

@@ -10,6 +10,7 @@ import torch
 
 from valuelens.analyses._identification import Identification, identification, pooled_residuals
 from valuelens.analyses._identify_layers import ALGORITHMS
+from valuelens.analyses._identify_sight import part_of
 from valuelens.analyses._result import Array, Control, Finding, Result
 from valuelens.analyses._subject import FEW, Subject, evaluation_stream, in_float64, mean_square_ratio
 from valuelens.models import InputError
@@ -35,14 +36,7 @@ def identify(subject: Subject) -> Result:
         subject: Its model is seen through its hooks alone; at most 128 of its tasks are used.
     """
     exact = in_float64(subject)
-    context = exact.context
-    few = Context(
-        states=context.states[:_TASKS],
-        features=context.features[:_TASKS],
-        rewards=context.rewards[:_TASKS],
-        gamma=context.gamma,
-    )
-    return _result(network_of(exact.model), few, subject.seed)
+    return _result(network_of(exact.model), part_of(exact.context, 0, _TASKS), subject.seed)
 
 
 def identify_network(network: Network, task: TaskConfig, *, num_tasks: int = _TASKS, seed: int = 0) -> Result:
@@ -86,14 +80,16 @@ def _result(network: Network, context: Context, seed: int) -> Result:
 def _redrawn(network: Network, context: Context, seed: int) -> str | None:
     """The verdict on the same network with normal weights of the same size; none if it cannot be copied."""
     try:
-        copy = deepcopy(network)
+        copy, half = deepcopy(network), len(context.states) // 2
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for parameter in copy.module.parameters():
                 size = parameter.square().mean().sqrt()
                 drawn = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
                 parameter.copy_(size * drawn.to(parameter))
-        return identification(copy, context, seed=seed).algorithm if _has_weights(copy) else None
+        return (
+            identification(copy, part_of(context, half), seed=seed).algorithm if _has_weights(copy) else None
+        )
     except InputError:
         return "values overflow"
     except (TypeError, RuntimeError):

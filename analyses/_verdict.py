@@ -6,6 +6,11 @@ from valuelens.analyses._result import Finding, Result
 
 _NEARLY_ALL = 0.999
 _GROWN = 1.05
+_UNNAMED = {
+    "none of these": "None of the rules tried explains what its layers do",
+    "different rules in different layers": "Its layers follow different rules",
+    "cannot tell these apart": "Several rules explain it equally well: {members}",
+}
 _LIMITS = {"depth": "depth", "context": "the length of its contexts", "weights": "its learned weights"}
 
 
@@ -32,7 +37,12 @@ def verdict(result: Result) -> str:
         result: All findings; the provenance need not be there yet.
     """
     where = _main(result)
-    said = (_on_values(result, where), _on_weights(result, where), _on_limits(result, where))
+    said = (
+        _on_values(result, where),
+        _on_weights(result, where),
+        _on_algorithm(result, where),
+        _on_limits(result, where),
+    )
     return " ".join(part for part in said if part) or ("Nothing was measured that supports a verdict.")
 
 
@@ -95,6 +105,43 @@ def _on_weights(result: Result, where: dict[str, int | str]) -> str:
     missing = len(signs) - len(known)
     tail = f" ({missing} of {len(signs)} layers unidentified)" if missing else ""
     return "; ".join(parts) + tail + "."
+
+
+def _on_algorithm(result: Result, where: dict[str, int | str]) -> str:
+    """What it runs, with margin and effective discount, or what comes closest."""
+    named, margin = _last(result, "algorithm", where), _last(result, "algorithm_margin", where)
+    if named is None:
+        return ""
+    algorithm, members = str(named.estimate), str(_estimate(result, "algorithm_class", where))
+    discount = _last(result, "identified_discount", where)
+    if algorithm in _UNNAMED:
+        known = result.find("rule_error", **where, scored="end to end")
+        errors = {str(f.index["rule"]): x for f in known for x in _number(f)}
+        closest = min(errors, key=errors.__getitem__, default="")
+        tail = (
+            f"; end to end {closest} comes closest, missing {errors[closest]:.2g} of its squared values"
+            if closest
+            else ""
+        )
+        return f"{_UNNAMED[algorithm].format(members=members)}{tail}."
+    parts = [f"It runs {algorithm}"]
+    if discount is not None and discount.interval is not None:
+        low, high = discount.interval
+        limits = _Range(low, high)
+        parts[0] += f" with effective discount {discount.estimate:.3g} (95 % interval {limits})"
+    if members != algorithm:
+        parts.append(f"these prompts cannot tell it from the others of its class ({members})")
+    if margin is not None and isinstance(margin.estimate, float):
+        parts.append(
+            f"next best is {margin.index['other']}, which leaves {margin.estimate:.2g} more of the squared updates "
+            "unexplained"
+        )
+    return "; ".join(parts) + "."
+
+
+def _estimate(result: Result, name: str, where: dict[str, int | str]) -> object:
+    found = _last(result, name, where)
+    return None if found is None else found.estimate
 
 
 def _on_limits(result: Result, where: dict[str, int | str]) -> str:

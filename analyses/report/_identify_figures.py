@@ -6,7 +6,7 @@ from matplotlib.colors import LogNorm
 from numpy.typing import NDArray
 
 from valuelens.analyses._result import Result
-from valuelens.analyses.report._style import colour_bar
+from valuelens.analyses.report._style import colour_bar, plain_ticks
 
 LEAST, MOST = 1e-6, 1.0
 """Errors below and above are drawn as these."""
@@ -57,7 +57,7 @@ def _grid(ax: Axes, errors: NDArray[np.float64], rows: list[str], columns: list[
     ax.set_yticks(range(len(rows)), rows)
     ax.invert_yaxis()
     ax.grid(visible=False)
-    colour_bar(ax, mesh)
+    plain_ticks(colour_bar(ax, mesh).ax, "y")
     return ax
 
 

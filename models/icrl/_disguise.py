@@ -24,7 +24,8 @@ def hidden_basis(size: int, generator: torch.Generator) -> Float[Tensor, "{size}
     scale = torch.exp2(2 * torch.rand(size, generator=generator, dtype=torch.float64) - 1)
     sign = 2 * torch.randint(0, 2, (size,), generator=generator, dtype=torch.float64) - 1
     rotation, _ = torch.linalg.qr(torch.randn(size, size, generator=generator, dtype=torch.float64))
-    return permuted @ torch.diag(sign * scale) @ rotation
+    basis: Tensor = permuted @ torch.diag(sign * scale) @ rotation
+    return basis
 
 
 class DisguisedSoftmaxTD(ValueLearner):
@@ -50,13 +51,13 @@ class DisguisedSoftmaxTD(ValueLearner):
         self.register_buffer("basis", basis)
         self.register_buffer("inverse", torch.linalg.inv(basis))
         inverse = self.get_buffer("inverse")
-        self.inner = softmax_td_from_matrices(
+        inner = softmax_td_from_matrices(
             inverse @ matrices["A"] @ inverse.mT,
             basis.mT @ matrices["V"] @ inverse.mT,
             gamma=model.gamma,
             V_target=basis.mT @ matrices["V_target"] @ inverse.mT,
         )
-        self.blocks = self.inner.blocks
+        self.blocks, self.inner = inner.blocks, inner  # in this order: hooks take the first name
         self.setup()
 
     def prompt(

@@ -63,7 +63,8 @@ class LayerRule(nn.Module):
     def smooth(self, x: Tensor, n: int) -> Float[Tensor, "batch pos n"]:
         """Softmax over the sources of x_src' A x_dest, with the rule's A."""
         scores = torch.einsum("bjd,ed,bke->bjk", x, self.get_buffer("A"), x[:, :n])
-        return scores.softmax(-1)
+        pattern: Tensor = scores.softmax(-1)
+        return pattern
 
 
 class SoftmaxTDRule(LayerRule):
@@ -140,7 +141,8 @@ class SolvedRule(LayerRule):
         left = sources.mT @ (sources - bootstrap * self.gamma * ahead) / n
         left = left + self.get_buffer("ridge") * torch.eye(x.shape[-1], dtype=x.dtype)
         weights = torch.linalg.inv(left) @ (sources.mT @ right[..., None]) / n
-        return self.get_buffer("alpha") * ((x @ weights)[..., 0] - v)
+        move: Tensor = self.get_buffer("alpha") * ((x @ weights)[..., 0] - v)
+        return move
 
 
 class SmoothingRule(LayerRule):
@@ -174,15 +176,17 @@ class _Block(nn.Module):
         self.rule = rule
         self.hook_value, self.hook_target, self.hook_resid_post = HookPoint(), HookPoint(), HookPoint()
 
-    def forward(self, slots: Tensor, num_queries: int, noise: Tensor) -> Tensor:
-        """Slots before and after, in the plain basis."""
+    def forward(self, resid: Tensor, num_queries: int, noise: Tensor, basis: tuple[Tensor, Tensor]) -> Tensor:
+        slots = resid @ basis[1]
         n = slots.shape[1] - num_queries
         x, R, v = slots[..., :-3], slots[:, :n, -3], slots[..., -1]
         update = self.rule(x, R, v)
         v = self.hook_value(v + update + update.square().mean().sqrt() * torch.tanh(x @ noise))
         target = torch.zeros_like(v)
         target[:, :n] = self.rule.gamma * v[:, 1 : n + 1]
-        return torch.cat([slots[..., :-2], self.hook_target(target)[..., None], v[..., None]], dim=-1)
+        slots = torch.cat([slots[..., :-2], self.hook_target(target)[..., None], v[..., None]], dim=-1)
+        out: Tensor = self.hook_resid_post(slots @ basis[0])
+        return out
 
 
 class WrappedRules(ValueLearner):
@@ -196,8 +200,8 @@ class WrappedRules(ValueLearner):
         rules: One for each layer.
         feature_dim: d.
         basis: T; the identity if none.
-        noise: Direction of a perturbation of every update, tanh(x'noise) times its root mean square (weight noise of
-            a network without weights); none if absent.
+        noise: For each layer the direction of a perturbation of its update, tanh(x'noise) times its root mean square
+            (the weight noise of a network without weights); none if absent.
     """
 
     def __init__(
@@ -206,14 +210,14 @@ class WrappedRules(ValueLearner):
         *,
         feature_dim: int,
         basis: Float[Tensor, "D D"] | None = None,
-        noise: Float[Tensor, "d"] | None = None,
+        noise: Float[Tensor, "layer d"] | None = None,
     ) -> None:
         super().__init__()
         self.num_layers, self.feature_dim, self.gamma = len(rules), feature_dim, rules[0].gamma
         eye = torch.eye(feature_dim + 3, dtype=torch.float64)
         self.register_buffer("basis", eye if basis is None else basis)
         self.register_buffer("inverse", torch.linalg.inv(self.get_buffer("basis")))
-        quiet = torch.zeros(feature_dim, dtype=torch.float64)
+        quiet = torch.zeros(len(rules), feature_dim, dtype=torch.float64)
         self.register_buffer("noise", quiet if noise is None else noise)
         self.blocks = nn.ModuleList(_Block(rule) for rule in rules)
         self.setup()
@@ -228,10 +232,9 @@ class WrappedRules(ValueLearner):
         self, prompt: Float[Tensor, "batch pos D"], num_queries: int = 1
     ) -> Float[Tensor, "batch query"]:
         """Values of the last `num_queries` columns."""
-        resid = prompt
-        for block in self.blocks:
-            slots = block(resid @ self.get_buffer("inverse"), num_queries, self.get_buffer("noise"))
-            resid = block.hook_resid_post(slots @ self.get_buffer("basis"))
+        resid, basis = prompt, self.get_buffer("basis")
+        for block, noise in zip(self.blocks, self.get_buffer("noise"), strict=True):
+            resid = block(resid, num_queries, noise, (basis, self.get_buffer("inverse")))
         return self.read_out(resid)[:, -num_queries:]
 
     def read_out(self, resid: Float[Tensor, "batch pos D"]) -> Float[Tensor, "batch pos"]:

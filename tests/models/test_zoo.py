@@ -1,0 +1,83 @@
+"""Members of the zoo are what they are called, hide what they hide, and depend on their generator alone."""
+
+import pytest
+import torch
+
+from valuelens.models.icrl import (
+    KINDS,
+    SoftmaxTD,
+    WrappedRules,
+    ZooMember,
+    ZooTask,
+    context_of,
+    task_sampler,
+    zoo_member,
+)
+
+each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def drawn(kind: str, seed: int = 100, **zoo: float) -> ZooMember:
+    return zoo_member(kind, torch.Generator().manual_seed(seed), zoo=ZooTask(**zoo))  # type: ignore[arg-type]
+
+
+def values(member: ZooMember) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1)
+    n = member.task.context_length
+    mrp, states = task_sampler(member.task, generator).sample(3, n, generator, torch.float64)
+    context = context_of(mrp, states)
+    with torch.no_grad():
+        return member.network.values(member.network.module(*member.network.inputs(context, context.features)))
+
+
+@each_kind
+def test_a_member_is_decided_by_its_generator(kind: str) -> None:
+    first, again, other = drawn(kind), drawn(kind), drawn(kind, 101)
+    assert first.record == again.record
+    torch.testing.assert_close(values(first), values(again), rtol=0, atol=0)
+    assert first.record != other.record
+    assert first.kind == kind
+    assert bool(values(first).isfinite().all())
+
+
+@each_kind
+def test_a_network_tells_nothing_but_hooks(kind: str) -> None:
+    for seed in range(100, 106):
+        member = drawn(kind, seed)
+        layers = [slot.layer for slot in member.network.slots if slot.holds != "target"]
+        assert layers == list(range(len(layers)))
+        residual = {slot.holds == "residual" for slot in member.network.slots}
+        assert residual == {bool(member.record["hidden"])}
+
+
+def test_a_third_of_the_members_is_hidden() -> None:
+    hidden = [bool(drawn("linear TD", seed).record["hidden"]) for seed in range(100, 220)]
+    assert 0.2 < sum(hidden) / len(hidden) < 0.47
+    assert not any(bool(drawn("linear TD", seed, hidden=0.0).record["hidden"]) for seed in range(100, 110))
+
+
+def test_softmax_td_runs_in_attention_and_other_rules_are_wrapped() -> None:
+    attention = drawn("weighted softmax TD", hidden=0.0).network.module
+    assert isinstance(attention, SoftmaxTD)
+    assert isinstance(drawn("LSTD").network.module, WrappedRules)
+
+
+def test_weight_noise_has_its_size() -> None:
+    matrices = {}
+    for noise in (0.0, 0.02):
+        generator = torch.Generator().manual_seed(104)
+        model = zoo_member(
+            "weighted softmax TD", generator, zoo=ZooTask(hidden=0.0), noise=noise
+        ).network.module
+        assert isinstance(model, SoftmaxTD)
+        matrices[noise] = model.V.detach()
+    clean, noisy = matrices[0.0], matrices[0.02]
+    share = (noisy - clean).flatten(1).norm(dim=1) / clean.flatten(1).norm(dim=1)
+    torch.testing.assert_close(share, torch.full_like(share, 0.02), rtol=0.5, atol=0)
+
+
+def test_mixed_members_name_their_two_rules() -> None:
+    for seed in range(100, 104):
+        made = str(drawn("different rules in different layers", seed).record["made"]).split(", ")
+        assert len(set(made)) == 2
+        assert set(made) <= set(KINDS)
