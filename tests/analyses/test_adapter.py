@@ -173,3 +173,72 @@ def test_a_network_of_other_tasks_is_refused(name: str, calls: list[dict[str, An
         analyze(tmp_path / "weights", config(f"{name}:other_features"), out=tmp_path / "out")
     assert calls == []
     assert not (tmp_path / "out").exists()
+
+
+WRONG = """
+import torch
+from dataclasses import replace
+from valuelens.models.icrl import LearnerNetwork, Slot, network_of, theta_star
+
+class Wrong:
+    def __init__(self, slots=None, change=lambda output: output):
+        self.inner = network_of(theta_star(feature_dim=4, num_layers=2, gamma=0.5))
+        self.module, self.slots, self.inputs = self.inner.module, slots or self.inner.slots, self.inner.inputs
+        self.module.unused = torch.nn.Identity()
+        self.change = change
+
+    def values(self, output):
+        return self.change(output)
+
+def slot(hook, layer=0, **other):
+    return Slot(hook=hook, layer=layer, **other)
+
+makers = {
+    "missing": lambda: Wrong([slot("blocks.0.hook_valeu"), slot("blocks.1.hook_value", 1)]),
+    "idle": lambda: Wrong([slot("blocks.0.hook_value"), slot("unused", 1)]),
+    "layers": lambda: Wrong([slot("blocks.0.hook_value"), slot("blocks.1.hook_value")]),
+    "index": lambda: Wrong([slot("blocks.0.hook_resid_post"), slot("blocks.1.hook_resid_post", 1, index=7)]),
+    "finite": lambda: Wrong(change=lambda output: output / 0),
+    "integer": lambda: Wrong(change=lambda output: output.long()),
+}
+
+def make(path):
+    return makers[path.name]()
+"""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (
+            "missing",
+            r"a hook must be the name of a submodule; found no 'blocks\.0\.hook_valeu' among blocks, ",
+        ),
+        ("idle", "a call must reach a hook once; found it idle; adapter, hook unused"),
+        (
+            "layers",
+            r"must show one value slot for each layer 0\.\.L-1; found layers \[0, 0\]; adapter, slots",
+        ),
+        (
+            "index",
+            r"the index of a slot must lie in its last axis of 7; found 7; adapter, hook blocks\.1\.hook_resid",
+        ),
+        (
+            "finite",
+            "the network's values must be finite on every context; found NaN or infinity; adapter, values",
+        ),
+        (
+            "integer",
+            r"values must be floating-point numbers of shape .*; found \(\d+, \d+\) torch\.int64; adapter",
+        ),
+    ],
+)
+def test_a_network_whose_adapter_is_wrong_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str, text: str
+) -> None:
+    module = f"wrong_{abs(hash(tmp_path))}"
+    (tmp_path / f"{module}.py").write_text(WRONG)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InputError, match=text):
+        analyze(Path(wrong), config(f"{module}:make"), out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -51,6 +51,8 @@ def test_every_example_is_named_for_what_it_is(example, capsys, name):
 def test_the_command_line_does_the_same_and_says_what_it_imported(example, capsys, monkeypatch, tmp_path):
     example("plain_module")
     capsys.readouterr()
+    (tmp_path / "chatty.py").write_text("from plain_module import MyNetwork\nprint('chatter')\n")
+    monkeypatch.syspath_prepend(tmp_path)
     arguments = [
         "analyze",
         "weights.pt",
