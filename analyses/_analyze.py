@@ -1,13 +1,10 @@
 """Every question on a checkpoint or on a whole run, resumable for each checkpoint and question."""
 
-import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from difflib import get_close_matches
 from functools import lru_cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ import pandas as pd
 import torch
 from joblib import Parallel, delayed
 
+from valuelens.analyses._adapter import analyze_adapter
 from valuelens.analyses._convergence import convergence
 from valuelens.analyses._credit import credit
 from valuelens.analyses._diagonality import diagonality
@@ -24,7 +22,7 @@ from valuelens.analyses._generalisation import generalisation
 from valuelens.analyses._identify import identify
 from valuelens.analyses._neu import neu
 from valuelens.analyses._reparameterisation import reparameterisation
-from valuelens.analyses._request import AnalysisConfig, Place, Unit, finished, request
+from valuelens.analyses._request import AnalysisConfig, Place, Unit, finished, measured, request
 from valuelens.analyses._result import Result, merged, save_result
 from valuelens.analyses._slots import slots
 from valuelens.analyses._subject import Subject, subject
@@ -63,8 +61,6 @@ RUN_ANALYSES = ("emergence",)
 Progress = Callable[[str, int, int], None]
 """Called as progress(what was done, done, total)."""
 
-_LIBRARIES = ("valuelens", "torch", "transformer-lens", "numpy", "scipy")
-
 
 def analyze(
     path: Path,
@@ -81,8 +77,8 @@ def analyze(
     checkpoint of a run that cannot be used is skipped: its entry in `skipped` names the `input`.
 
     Args:
-        path: Checkpoint or run folder.
-        config: What to ask and how to measure.
+        path: Checkpoint or run folder; with an adapter, what it is given.
+        config: What to ask and how to measure; with an adapter see `analyze_adapter`.
         out: Folder of the result, and of partial results from which an interrupted analysis goes on.
         jobs: Processes, one thread each.
         progress: Called as progress(what, done, total).
@@ -90,9 +86,11 @@ def analyze(
     Raises:
         InputError: There is nothing to analyse (or nothing usable), a name is unknown, or `out` holds another result.
     """
+    started, config = time.monotonic(), config or AnalysisConfig()
+    if config.adapter:
+        return analyze_adapter(path, config, out=out, progress=progress)
     if not path.exists() and entry_of(path) is None:
         raise InputError("a checkpoint or run folder must exist", "found nothing", str(path))
-    started, config = time.monotonic(), config or AnalysisConfig()
     run = checkpoint_paths(path)
     places = [Place(each) for each in run] or [Place(CheckpointPath(path=path, seed=0, step=0), alone=True)]
     config = replace(config, only=_known(config.only, run=bool(run)))
@@ -238,13 +236,8 @@ def _provenance(
     asked: Mapping[str, object], chosen: list[Place], last: list[Place], started: float
 ) -> dict[str, Any]:
     return {
-        "request": dict(asked),
         "config": checkpoint_record(last[-1].checkpoint.path),
         "full_analyses_on": [place.label for place in chosen],
         "on_the_last_only": {name: [place.label for place in last] for name in LAST_ONLY},
-        "dtype": f"measured in {asked['dtype']}",
-        "mask": "the query S_n and extra query columns are no sources",
-        "versions": {name: version(name) for name in _LIBRARIES} | {"python": platform.python_version()},
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "seconds": round(time.monotonic() - started, 1),
+        **measured(asked, started),
     }

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from valuelens.models import InputError
 from valuelens.models.icrl import Context, Network, Slot
-from valuelens.probe import linear_read_out, submodule_outputs
+from valuelens.probe import HookError, linear_read_out, submodule_outputs
 
 _SHOWN = 1e-9
 
@@ -78,8 +78,9 @@ def value_slots_of(network: Network) -> tuple[Slot, ...]:
 def read_out_of(network: Network, context: Context) -> ReadOut:
     """Find the direction of values: from what the last layer shows to what the network returns.
 
-    A `value` slot needs no more than a scale. The values of all columns are used, which the network returns through
-    extra queries that repeat S_0..S_n; where the columns themselves do not show them, these queries are read.
+    A `value` slot needs no more than a scale; of a residual stream the direction is found at the last layer and used
+    in all (theory A12). The values of all columns are used, which the network returns through extra queries that
+    repeat S_0..S_n; where the columns themselves do not show them, these queries are read.
 
     Args:
         network: Its adapter.
@@ -124,10 +125,6 @@ def observe(network: Network, context: Context, read_out: ReadOut) -> Observatio
     pos = context.states.shape[1]
     columns = slice(pos, 2 * pos) if read_out.repeated else slice(pos)
     values = torch.stack([each[:, columns] @ read_out.direction for each in shown])
-    if not bool(values.isfinite().all() and returned.isfinite().all()):
-        raise InputError(
-            "the network's values must be finite on every context", "found overflow", "value slots"
-        )
     return Observation(
         context=context, values=torch.cat([torch.zeros_like(values[:1]), values]), returned=returned[:, 0]
     )
@@ -156,25 +153,52 @@ def observe_returned(network: Network, context: Context) -> Observation:
 
 def _shown(
     network: Network, context: Context, slots: tuple[Slot, ...], *, whole: bool
-) -> tuple[list[Float[Tensor, "batch pos D"]], Float[Tensor, "batch query"]]:
+) -> tuple[list[Float[Tensor, "batch column D"]], Float[Tensor, "batch query"]]:
     """What slots show, always with a last axis, and what the network returns (for every column if `whole`)."""
     queries = context.features if whole else context.features[:, :0]
     try:
         output, seen = submodule_outputs(
             network.module, network.inputs(context, queries), [slot.hook for slot in slots]
         )
-    except ValueError as error:
-        must, found, where = str(error).split("; ")
+    except HookError as error:
+        must, found, where = error.args
         raise InputError(must, found, f"adapter, {where}") from None
-    return [_entry(slot, seen[slot.hook], context) for slot in slots], network.values(output)
+    returned = _returned(network.values(output), queries)
+    entries = [_entry(slot, seen[slot.hook], context, queries.shape[1]) for slot in slots]
+    for where, numbers in zip(
+        ("values", *(f"hook {slot.hook}" for slot in slots)), (returned, *entries), strict=True
+    ):
+        if not bool(numbers.isfinite().all()):
+            must = "the network's values must be finite on every context"
+            raise InputError(must, "found NaN or infinity", f"adapter, {where}")
+    return [entry.to(context.features.dtype) for entry in entries], returned.to(context.features.dtype)
 
 
-def _entry(slot: Slot, shown: Tensor, context: Context) -> Float[Tensor, "batch pos D"]:
+def _returned(values: object, queries: Float[Tensor, "batch column feature"]) -> Tensor:
+    """Values of S_n and of the extra queries, or of S_n alone."""
+    batch, extra = queries.shape[:2]
+    shapes = {(batch, 1), (batch, 1 + extra)}
+    if not isinstance(values, Tensor) or tuple(values.shape) not in shapes or not values.is_floating_point():
+        found = (
+            f"{tuple(values.shape)} {values.dtype}" if isinstance(values, Tensor) else type(values).__name__
+        )
+        must = f"values must be floating-point numbers of shape {' or '.join(map(str, sorted(shapes)))}"
+        raise InputError(must, f"found {found}", "adapter, values")
+    return values.detach()
+
+
+def _entry(slot: Slot, shown: Tensor, context: Context, extra: int) -> Float[Tensor, "batch column D"]:
+    """What a slot shows, by column of the prompt: those of the context first."""
+    batch, pos = context.states.shape
+    whole, where = tuple(shown.shape), f"adapter, hook {slot.hook}"
     if slot.index is not None:
+        if not -shown.shape[-1] <= slot.index < shown.shape[-1]:
+            must = f"the index of a slot must lie in its last axis of {shown.shape[-1]}"
+            raise InputError(must, f"found {slot.index}", where)
         shown = shown[..., slot.index]
     shown = shown[..., None] if shown.ndim == 2 else shown
-    batch, pos = context.states.shape
-    if shown.ndim != 3 or len(shown) != batch or shown.shape[1] < pos:
-        found = f"found shape {tuple(shown.shape)}"
-        raise InputError(f"a slot must show {batch} contexts with {pos} columns", found, f"hook {slot.hook}")
+    if shown.ndim != 3 or len(shown) != batch or shown.shape[1] not in (pos, pos + extra):
+        must = f"a slot must show {batch} contexts with the columns S_0..S_n and extra queries ({pos}"
+        must += f" or {pos + extra})" if extra else ")"
+        raise InputError(must, f"found shape {whole}", where)
     return shown

@@ -2,18 +2,22 @@
 
 import hashlib
 import json
+import platform
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from valuelens.analyses._result import Result, load_result, save_result
 from valuelens.models import InputError, clear_temporaries
-from valuelens.models.icrl import CheckpointPath
+from valuelens.models.icrl import Adapter, CheckpointPath, content_hash
 
 Precision = Literal["float64", "float32"]
 
+_LIBRARIES = ("valuelens", "torch", "transformer-lens", "numpy", "scipy")
 _UNFINISHED = {"cache", "tables", "arrays.safetensors"}  # written before result.json
 
 
@@ -27,6 +31,7 @@ class AnalysisConfig:
         num_tasks: Evaluation tasks, the same for every checkpoint.
         seed: Decides them.
         dtype: Precision of the measurements.
+        adapter: `package.module:Name` of the adapter that the path is given to; empty for a checkpoint of ours.
     """
 
     only: tuple[str, ...] = ()
@@ -34,6 +39,7 @@ class AnalysisConfig:
     num_tasks: int = 256
     seed: int = 0
     dtype: Precision = "float64"
+    adapter: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be measured."""
@@ -119,7 +125,42 @@ def request(places: list[Place], hashes: Mapping[str, str], config: AnalysisConf
         hashes: sha256 of their weights, by label.
         config: How to measure.
     """
-    return {"checkpoints": {place.label: hashes[place.label] for place in places}, **asdict(config)}
+    return {"checkpoints": {place.label: hashes[place.label] for place in places}, **_settings(config)}
+
+
+def request_through(adapter: Adapter, path: Path, config: AnalysisConfig) -> dict[str, object]:
+    """The request of a network seen through an adapter, whose code decides the answer too.
+
+    Args:
+        adapter: Imported.
+        path: Given to it; its content counts if it is a file or a folder, else its name.
+        config: How to measure.
+    """
+    code = {"name": adapter.name, "sha256": adapter.file and content_hash(adapter.file)}
+    content = content_hash(path)
+    label = path.name if content else str(path)
+    return {"checkpoints": {label: content}, "adapter": code, **_settings(config)}
+
+
+def _settings(config: AnalysisConfig) -> dict[str, object]:
+    return {key: value for key, value in asdict(config).items() if key != "adapter"}
+
+
+def measured(asked: Mapping[str, object], started: float) -> dict[str, Any]:
+    """What the provenance of every result says: the request, how and with what it was measured, and when.
+
+    Args:
+        asked: From `request` or `request_through`.
+        started: Of the monotonic clock.
+    """
+    return {
+        "request": dict(asked),
+        "dtype": f"measured in {asked['dtype']}",
+        "mask": "the query S_n and extra query columns are no sources",
+        "versions": {name: version(name) for name in _LIBRARIES} | {"python": platform.python_version()},
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(time.monotonic() - started, 1),
+    }
 
 
 def finished(out: Path, asked: Mapping[str, object]) -> Result | None:

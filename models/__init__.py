@@ -3,3 +3,7 @@
 from valuelens.models._errors import InputError as InputError
 from valuelens.models._files import atomic_path as atomic_path
 from valuelens.models._files import clear_temporaries as clear_temporaries
+from valuelens.models._interventions import ablated as ablated
+from valuelens.models._interventions import denoised as denoised
+from valuelens.models._interventions import noised as noised
+from valuelens.models._interventions import patched as patched

@@ -54,6 +54,7 @@ from valuelens.probe._neu import mstde_minimum as mstde_minimum
 from valuelens.probe._neu import neu as neu
 from valuelens.probe._neu import task_gradients as task_gradients
 from valuelens.probe._neu import update_norm as update_norm
+from valuelens.probe._read_out import HookError as HookError
 from valuelens.probe._read_out import linear_read_out as linear_read_out
 from valuelens.probe._read_out import submodule_outputs as submodule_outputs
 from valuelens.probe._reparameterisation import LayerFit as LayerFit

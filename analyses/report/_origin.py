@@ -17,7 +17,8 @@ def model_words(provenance: Mapping[str, Any]) -> list[str]:
     """
     model, task, train = (config_part(provenance, key) for key in ("model", "task", "train"))
     theirs = config_part(provenance, "incontexttd")
-    return [line for line in (_model(model), _task(task), _training(train), _incontexttd(theirs)) if line]
+    lines = (_model(model) or _adapted(provenance), _task(task), _training(train), _incontexttd(theirs))
+    return [line for line in lines if line]
 
 
 def origin_words(provenance: Mapping[str, Any], label: str) -> list[str]:
@@ -57,6 +58,16 @@ def _model(model: Mapping[str, Any]) -> str:
         )
     arch = str(model.get("arch"))
     return f"Model: {_ARCHITECTURES.get(arch, arch)}, {model.get('weights')} weights, {layers}"
+
+
+def _adapted(provenance: Mapping[str, Any]) -> str:
+    adapter = provenance.get("adapter")
+    if not isinstance(adapter, Mapping):
+        return ""
+    return (
+        f"Model: {adapter.get('module')}, seen only through the hooks of its adapter {adapter.get('name')} "
+        f"({adapter.get('file')}); tasks: {adapter.get('task')}"
+    )
 
 
 def _task(task: Mapping[str, Any]) -> str:

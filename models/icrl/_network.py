@@ -23,11 +23,15 @@ Holds = Literal["value", "target", "residual"]
 class Slot:
     """Where a layer shows something: hook name to layer and slot.
 
+    What is shown has the columns S_0..S_n of every context, with or without the extra queries behind them.
+
     Attributes:
-        hook: Name of a submodule (a TransformerLens HookPoint is one); its output is read.
+        hook: Name of a submodule (a TransformerLens HookPoint is one) that a call reaches once; its output is read, of
+            a tuple the first entry.
         layer: The layer, counted from 0, *after* which the output stands there.
-        holds: `value`, the current value of every column; `target`, gamma times the value of its successor, which
-            interventions may scale; or `residual`, a whole residual stream in which the value must first be found.
+        holds: `value`, the current value of every column up to one factor; `target`, gamma times the value of its
+            successor, which interventions may scale; or `residual`, a whole residual stream in which the value must
+            first be found.
         index: Which entry of the last axis is meant; none if the output is [batch pos], or a residual stream.
     """
 
@@ -40,6 +44,10 @@ class Slot:
 @runtime_checkable
 class Network(Protocol):
     """The adapter of a network: what a user writes to have their own network identified.
+
+    Contexts come in float64 on the CPU; the module and its hooks may return another precision. An adapter that
+    `analyze --adapter` imports is called with a path, and may have an attribute `task`: the `TaskConfig` of the tasks
+    that its network is asked on, else the default one.
 
     Attributes:
         module: What is called and hooked.
@@ -61,10 +69,13 @@ class Network(Protocol):
         """Where its layers show their values."""
 
     def inputs(self, context: Context, queries: Float[Tensor, "batch query feature"]) -> tuple[Any, ...]:
-        """Arguments of the call for a context, with extra query columns behind S_n (there may be none)."""
+        """Arguments of the call for a context, with extra states behind S_n whose values are wanted too.
+
+        There may be none, and a network that cannot answer them ignores them; in no case do they change anything else.
+        """
 
     def values(self, output: Any) -> Float[Tensor, "batch query"]:
-        """What a call returned, as values: of S_n first, then of the extra queries."""
+        """What a call returned, as values: of S_n first, then of the extra queries if they are answered."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

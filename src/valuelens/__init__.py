@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from valuelens.analyses import subject as subject
     from valuelens.analyses.report import write_report as write_report
     from valuelens.models import InputError as InputError
+    from valuelens.models import ablated as ablated
+    from valuelens.models import patched as patched
     from valuelens.models.icrl import load as load
     from valuelens.models.icrl import pretrain as pretrain
     from valuelens.models.icrl import run_config as run_config
@@ -25,9 +27,11 @@ __version__ = version("valuelens")
 _HOMES = {
     "AnalysisConfig": "valuelens.analyses",
     "InputError": "valuelens.models",
+    "ablated": "valuelens.models",
     "analyze": "valuelens.analyses",
     "load": "valuelens.models.icrl",
     "load_result": "valuelens.analyses",
+    "patched": "valuelens.models",
     "pretrain": "valuelens.models.icrl",
     "run_config": "valuelens.models.icrl",
     "subject": "valuelens.analyses",

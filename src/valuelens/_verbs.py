@@ -2,9 +2,10 @@
 
 import os
 import shutil
+import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,8 @@ def analyze(given: Mapping[str, Any], *, progress: bool) -> Result:
     out = given.get("out")
     if out is not None and given["overwrite"]:
         clear(out)
-    with bar("analyze", None, show=progress) as advance:
+    # what foreign code prints must not stand in --json
+    with redirect_stdout(sys.stderr), bar("analyze", None, show=progress) as advance:
         result = analyses.analyze(
             given["path"],
             analyses.AnalysisConfig(
@@ -107,6 +109,7 @@ def analyze(given: Mapping[str, Any], *, progress: bool) -> Result:
                 num_tasks=given["num_tasks"],
                 seed=given["seed"],
                 dtype=given["dtype"],
+                adapter=given.get("adapter", ""),
             ),
             out=out,
             jobs=given["jobs"],
@@ -137,6 +140,12 @@ def result_lines(result: Result, *, quiet: bool = False) -> list[str]:
     table = pd.DataFrame(rows).to_string(index=False, justify="left", max_colwidth=60) if rows else ""
     skipped = [f"skipped: {each['what']}: {each['why']}" for each in result.skipped]
     return [table, "", *skipped, result.verdict]
+
+
+def imported(result: Result) -> str | None:
+    """Which adapter a result was measured through, and where its code stands; none without one."""
+    adapter = result.provenance.get("adapter")
+    return f"the adapter {adapter['name']} was imported from {adapter['file']}" if adapter else None
 
 
 def unusable_inputs(result: Result) -> list[str]:

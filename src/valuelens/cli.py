@@ -133,10 +133,21 @@ def pretrain(
 def analyze(
     path: Annotated[
         Path | None,
-        typer.Argument(metavar="CKPT_OR_RUN", help="Checkpoint or run folder, also of InContextTD."),
+        typer.Argument(
+            metavar="CKPT_OR_RUN",
+            help="Checkpoint or run folder, also of InContextTD; with --adapter, whatever that loads.",
+        ),
     ] = None,
     only: Annotated[str, typer.Option("--only", help="Questions, separated by commas; all if empty.")] = "",
     list_: Annotated[bool, typer.Option("--list", help="List the questions and exit.")] = False,
+    adapter: Annotated[
+        str,
+        typer.Option(
+            "--adapter",
+            metavar="package.module:Name",
+            help="Identify your own network: an importable name, called with CKPT_OR_RUN, that returns a Network.",
+        ),
+    ] = "",
     full: Annotated[
         bool, typer.Option("--full", help="On a run: every question on every checkpoint.")
     ] = False,
@@ -152,7 +163,10 @@ def analyze(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Answer every in-context-RL question on a checkpoint, or on a whole run (then also emergence)."""
+    """Answer every in-context-RL question on a checkpoint, or on a whole run (then also emergence).
+
+    With --adapter: identify the algorithm of any network.
+    """
     from valuelens import _verbs
 
     if list_:
@@ -161,6 +175,8 @@ def analyze(
     given = {key: value for key, value in locals().items() if value is not None}
     result = _verbs.analyze(given, progress=not (quiet or as_json))
     _emit(result.summary(), as_json, _verbs.result_lines(result, quiet=quiet))
+    if (said := _verbs.imported(result)) and not quiet:
+        print(f"valuelens: {said}", file=sys.stderr)  # noqa: T201
     if lost := _verbs.unusable_inputs(result):
         print(f"valuelens: skipped as unusable: {'; '.join(lost)}", file=sys.stderr)  # noqa: T201
         raise typer.Exit(3)

@@ -183,6 +183,14 @@ class _Trap:
         (["analyze"], ["CKPT_OR_RUN"]),
         (["frobnicate"], ["frobnicate"]),
         (["report", "nowhere"], ["result.json", "nowhere"]),
+        (["analyze", "w.pt", "--adapter", "mine"], ["package.module:Name", "found 'mine'", "--adapter"]),
+        (["analyze", "w.pt", "--adapter", "nowhere.mine:Net"], ["on PYTHONPATH", "found no nowhere;"]),
+        (["analyze", "w.pt", "--adapter", "json:Net"], ["json must have Net", "found no such name"]),
+        (["analyze", "w.pt", "--adapter", "json:loads"], ["TypeError", "adapter json:loads, w.pt"]),
+        (["analyze", "w.pt", "--adapter", "pathlib:Path"], ["Network", "found PosixPath without module"]),
+        (["analyze", "w.pt", "--adapter", "json:loads", "--only", "slots"], ["identify", "found 'slots'"]),
+        (["analyze", "w.pt", "--adapter", "json:loads", "--dtype", "float32"], ["float64", "--dtype"]),
+        (["analyze", "--adapter", "json:loads"], ["CKPT_OR_RUN"]),
     ],
 )
 def test_other_bad_input_is_refused_in_one_line(valuelens, tmp_path, monkeypatch, arguments, parts):

@@ -1,13 +1,17 @@
 """The README is true today: every command and the notebook example are executed."""
 
+import importlib
+import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from valuelens import cli
 
@@ -20,10 +24,16 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_every_command_runs(tmp_path):
+def test_every_command_runs(tmp_path, monkeypatch):
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     commands = [line for block in blocks("sh") for line in block.splitlines()]
-    assert len(commands) >= 4
+    assert len(commands) >= 5
+    (tmp_path / "my_network.py").write_text(blocks("python")[1])
+    shutil.copy(ROOT / "examples" / "plain_module.py", tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    torch.save(
+        importlib.import_module("plain_module").MyModule().double().state_dict(), tmp_path / "weights.pt"
+    )
     for command in commands:
         done = subprocess.run(
             shlex.split(command),
@@ -35,11 +45,13 @@ def test_every_command_runs(tmp_path):
         assert done.returncode == 0, f"{command}\n{done.stderr}"
     assert (tmp_path / "report.html").exists()
     assert (tmp_path / "results/small/result.json").exists()
+    mine = json.loads((tmp_path / "results/mine/result.json").read_text())["findings"]
+    assert mine[0]["estimate"] == "weighted softmax TD"
 
 
 @pytest.mark.slow
 def test_the_notebook_example_runs(tmp_path):
-    (example,) = blocks("python")
+    example = blocks("python")[0]
     done = subprocess.run([sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "torch.Size([3, 64, 31])" in done.stdout
