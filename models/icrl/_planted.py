@@ -150,7 +150,8 @@ class _Plan:
 
     def _reading(self, slots: int | slice | Tensor) -> Float[Tensor, "D *slot"]:
         """Weights that read slots from a normalised stream."""
-        return self.basis[:, slots] * self.unit
+        weights: Tensor = self.basis[:, slots] * self.unit
+        return weights
 
     def _cleared(self, attn: Any, head: int) -> tuple[Tensor, ...]:
         weights = tuple(getattr(attn, name).data[head] for name in ("W_Q", "W_K", "W_V", "W_O"))
