@@ -11,6 +11,7 @@ from valuelens.analyses._emergence import emergence as emergence
 from valuelens.analyses._emergence import measurements as measurements
 from valuelens.analyses._generalisation import generalisation as generalisation
 from valuelens.analyses._neu import neu as neu
+from valuelens.analyses._opaque import opaque as opaque
 from valuelens.analyses._reparameterisation import reparameterisation as reparameterisation
 from valuelens.analyses._request import AnalysisConfig as AnalysisConfig
 from valuelens.analyses._result import Array as Array

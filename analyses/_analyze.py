@@ -22,6 +22,7 @@ from valuelens.analyses._distance import distance
 from valuelens.analyses._emergence import emergence, measurements
 from valuelens.analyses._generalisation import generalisation
 from valuelens.analyses._neu import neu
+from valuelens.analyses._opaque import opaque
 from valuelens.analyses._reparameterisation import reparameterisation
 from valuelens.analyses._request import AnalysisConfig, Place, Unit, finished, request
 from valuelens.analyses._result import Result, merged, save_result
@@ -47,12 +48,13 @@ ANALYSES: Mapping[str, Callable[[Subject], Result]] = {
     "diagonality": diagonality,
     "convergence": convergence,
     "neu": neu,
+    "opaque": opaque,
     "credit": credit,
     "generalisation": generalisation,
 }
 """Questions on one checkpoint, by the name that `--only` takes; a new one is one more line."""
 
-LAST_ONLY = ("generalisation",)
+LAST_ONLY = ("opaque", "generalisation")
 """Questions that a run asks of the last checkpoint of each seed only, unless it is analysed in full."""
 
 RUN_ANALYSES = ("emergence",)
@@ -75,8 +77,8 @@ def analyze(
     """Answer every question on a checkpoint, or on a run (then also emergence).
 
     On a run the light measurements are made on every checkpoint and the full ones on the first, middle and last of
-    each seed (on all with `full`), generalisation on the last alone; the provenance says which. A checkpoint of a run
-    that cannot be used is skipped: its entry in `skipped` names the `input`.
+    each seed (on all with `full`), opaque and generalisation on the last alone; the provenance says which. A
+    checkpoint of a run that cannot be used is skipped: its entry in `skipped` names the `input`.
 
     Args:
         path: Checkpoint or run folder.
