@@ -66,8 +66,8 @@ def opaque(subject: Subject) -> Result:
     for shuffled labels, and of the same quantities in a network of the same shape at its initial parameters.
     `decoded_increment` is the R^2 of what decoded values gain from one layer to the next against what the rule's
     iterates do. `patch_response` moves the decoded value of one column by a standard deviation, along the direction
-    of `patch_directions`, and compares how the returned values (`of` returned) and the values decoded one block later
-    (`of` next block) change with what the TD operator predicts: || measured - predicted || / || predicted ||; 0 is
+    of `patch_directions`, and compares how the `response`, the returned values or what the next block adds to decoded
+    values, changes with what the TD operator predicts: || measured - predicted || / || predicted ||; 0 is
     exact, 1 no better than predicting no change. `memory` says whether v(S_k) in its own column was moved, its copy in
     the column before, or both. `head_agreement` is the attention on transitions that a head shares with the kernel of
     softmax TD, asked with S_j or S_{j+1}, whichever fits better on the first half of the tasks, on the other half.

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from valuelens.analyses._opaque_findings import OTHER, Index, layer_name, no_patch, patch_gap
+from valuelens.analyses._opaque_findings import OTHER, Index, no_patch, patch_gap
 from valuelens.analyses._opaque_quantities import (
     COPIED,
     MOVED,
@@ -32,7 +32,7 @@ PATCHABLE = 0.8
 _FAINT = f"not decodable here: R^2 below {PATCHABLE}, so there is no direction to patch along"
 _NO_STEP = "the fitted rule has a single step: no value is made before its last one"
 _SAME = "the same iterate is decoded one block later: no step to predict"
-_CONTROLS = ("a random direction of the same norm", f"the probe of {OTHER}, same norm")
+_CONTROLS = ("a random direction of the same norm", f"the probe of {OTHER} at the same norm")
 
 Memories = tuple[Float[Tensor, "batch pos"], Float[Tensor, "batch pos"]]
 
@@ -117,7 +117,9 @@ def patches(
     here, later = (_named(part) for part in found)
     if MOVED not in here or here[MOVED].r2 < PATCHABLE:
         why = _NO_STEP if MOVED not in here else _FAINT
-        return Patched(findings=[no_patch({"layer": layer_name(layer + 1), "memory": "current"}, why)])
+        return Patched(
+            findings=[no_patch({"layer": layer, "memory": "current", "response": "returned values"}, why)]
+        )
     generator = torch.Generator().manual_seed(bench.seed)
     directions = _directions(stream, found[0], generator)
     batch, pos = bench.context.states.shape
@@ -135,13 +137,15 @@ def patches(
     }.items():
         index: Index = {"layer": layer, "memory": memory}
         if memory != "current" and directions[0][1] is None:
-            findings.append(no_patch(index, _FAINT))
+            findings.append(no_patch({**index, "response": "returned values"}, _FAINT))
             continue
         steps = bench.rule.steps - here[MOVED].iterate
         measured = [_measured(bench, layer, clean, _change((current, target), pair)) for pair in directions]
         changes = (current, bench.context.gamma * target)
         answer = bench.predicted(changes, steps)
-        findings.append(_gap({**index, "of": "returned"}, [each[0] for each in measured], answer, bench.seed))
+        findings.append(
+            _gap({**index, "response": "returned values"}, [each[0] for each in measured], answer, bench.seed)
+        )
         if memory == "current":
             responses = Array(
                 axes="which task pos", values=torch.stack([answer, *(each[0] for each in measured[:2])])
@@ -161,7 +165,7 @@ def _next(
     """What the next block adds to decoded values, beyond carrying the patch on."""
     here, later = found
     value = later[VALUE]
-    index, steps = {**index, "of": "next block"}, value.iterate - here.iterate
+    index, steps = {**index, "response": "next block"}, value.iterate - here.iterate
     if steps < 1 or value.r2 < PATCHABLE:
         return no_patch(index, _SAME if steps < 1 else _FAINT)
     added = [(each[1] @ value.weights - changes[0])[:, :-1] for each in measured]

@@ -63,7 +63,9 @@ def _readable_layers(findings: list[Finding]) -> list[int | str]:
 def _causal(findings: list[Finding], layers: list[int | str]) -> str:
     limits = []
     for f in findings:
-        if (f.name, f.index.get("of")) == ("patch_response", "returned") and f.index["layer"] in layers:
+        if (f.name, f.index.get("response")) == ("patch_response", "returned values") and f.index[
+            "layer"
+        ] in layers:
             beside = f.control.estimate if f.control and isinstance(f.control.estimate, list) else []
             limits.append((f.interval[1] if f.interval else math.inf, min(map(_number, beside), default=0.0)))
     if limits and all(upper < CAUSAL for upper, _ in limits):

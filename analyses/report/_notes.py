@@ -14,6 +14,7 @@ TITLES = {
     "kernel": "Kernel diagonality",
     "convergence": "Convergence",
     "neu": "Expected update (NEU)",
+    "opaque": "What is decodable, and what it does",
     "credit": "Credit through depth",
     "generalisation": "Other tasks, without retraining",
     "training": "Training",
@@ -37,6 +38,10 @@ INTRODUCTIONS = {
     "neu": "Would TD still change anything? NEU is the squared norm of the update that TD would make on average to the "
     "model's values (task form) or to its weights (parameter form); theta* is claimed to have none in the limit of "
     "endless contexts and then of many layers. The control is the constant predictor.",
+    "opaque": "What does the residual stream show of a TD rule, and does changing it act as the rule predicts? Rules are "
+    "fitted to the returned values; ridge probes decode what a rule would have to keep, on contexts that they never "
+    "saw; a decoded value is then changed in one column. Controls are the labels of another context, shuffled labels, "
+    "a network of the same shape at its initial parameters, and other directions of the same norm.",
     "credit": "How does the value that a state holds before a layer act on the read-out? Measured by gradients, and "
     "compared with the recursion that softmax TD implies: the update's matrix, transposed, layer by layer.",
     "generalisation": "Does the model still evaluate states on tasks that differ in one way from those of its "
@@ -156,6 +161,23 @@ _NOTES: dict[str, tuple[tuple[_Applies, str], ...]] = {
         (
             _cart_pole,
             "Curves against depth use contexts drawn from the chain of cells, which the cart-pole is not.",
+        ),
+    ),
+    "opaque": (
+        (
+            _named("decodability"),
+            "Decodable is not used: values, rewards and features go together, so much of a value can be read off a "
+            "reward that merely passes through. What is used shows in the patches, and only where the untrained "
+            "network reads far worse is decoding evidence of computing.",
+        ),
+        (
+            _named("decodability"),
+            "Which iterate a layer holds is not given: it is the one that the training contexts decode best.",
+        ),
+        (
+            _named("decodability"),
+            "Whether successors are seen at all is told by the same network trained without positions: what that one "
+            "shows as well cannot rest on which state follows which.",
         ),
     ),
     "credit": (

@@ -2,8 +2,9 @@
 
 from valuelens.analyses.report._phrases_dynamics import CONVERGENCE, CREDIT, GENERALISATION, NEU, TRAINING
 from valuelens.analyses.report._phrases_layers import KERNEL, RULE, VALUES, WEIGHTS
+from valuelens.analyses.report._phrases_opaque import OPAQUE
 
-PHRASES = VALUES | WEIGHTS | RULE | KERNEL | CONVERGENCE | NEU | CREDIT | GENERALISATION | TRAINING
+PHRASES = VALUES | WEIGHTS | RULE | KERNEL | CONVERGENCE | NEU | OPAQUE | CREDIT | GENERALISATION | TRAINING
 """By name of the finding."""
 
 SECTIONS: dict[str, tuple[str, ...]] = {
@@ -13,6 +14,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "kernel": tuple(KERNEL),
     "convergence": tuple(CONVERGENCE),
     "neu": tuple(NEU),
+    "opaque": tuple(OPAQUE),
     "credit": tuple(CREDIT),
     "generalisation": tuple(GENERALISATION),
     "training": ("emergence_order", "emergence_over_seeds", "emergence_precedes", "emergence_step"),
