@@ -60,17 +60,18 @@ def selectivity(depth: int, group: list[Decoded], controls: dict[str, Sums], see
     found = []
     residual, total = added([each.sums for each in group])
     for against, sums in controls.items():
-        interval = ratio_interval(sums[0] - residual, total, seed=seed)
+        lost = sums[0] / sums[1].mean() - residual / total.mean()
+        interval = mean_interval(lost, seed=seed)
         found.append(
             Finding(
                 name="selectivity",
-                estimate=r2((residual, total)) - r2((sums[0], total)),
+                estimate=float(lost.mean()),
                 unit="R^2",
                 n=len(total),
                 definition="choice",
                 index=index_of(depth, group) | {"against": against},
                 interval=interval,
-                control=Control(name=f"R^2 of {against}", estimate=r2((sums[0], total))),
+                control=Control(name=f"R^2 of {against}", estimate=r2(sums)),
                 reasons={} if interval else {"interval": FEW},
             )
         )

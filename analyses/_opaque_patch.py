@@ -143,13 +143,10 @@ def patches(
         measured = [_measured(bench, layer, clean, _change((current, target), pair)) for pair in directions]
         changes = (current, bench.context.gamma * target)
         answer = bench.predicted(changes, steps)
-        findings.append(
-            _gap({**index, "response": "returned values"}, [each[0] for each in measured], answer, bench.seed)
-        )
+        returned = [each[0] for each in measured]
+        findings.append(_gap({**index, "response": "returned values"}, returned, answer, bench.seed))
         if memory == "current":
-            responses = Array(
-                axes="which task pos", values=torch.stack([answer, *(each[0] for each in measured[:2])])
-            )
+            responses = Array(axes="which task pos", values=torch.stack([answer, *returned[:2]]))
         if MOVED in later:
             findings.append(_next(index, bench, changes, measured, (here[MOVED], later)))
     return Patched(findings=findings, responses=responses)

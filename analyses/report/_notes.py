@@ -38,8 +38,8 @@ INTRODUCTIONS = {
     "neu": "Would TD still change anything? NEU is the squared norm of the update that TD would make on average to the "
     "model's values (task form) or to its weights (parameter form); theta* is claimed to have none in the limit of "
     "endless contexts and then of many layers. The control is the constant predictor.",
-    "opaque": "What does the residual stream show of a TD rule, and does changing it act as the rule predicts? Rules are "
-    "fitted to the returned values; ridge probes decode what a rule would have to keep, on contexts that they never "
+    "opaque": "What does the residual stream show of a TD rule, and does changing it act as the rule predicts? Rules "
+    "are fitted to the returned values; ridge probes decode what a rule would have to keep, on contexts that they never "
     "saw; a decoded value is then changed in one column. Controls are the labels of another context, shuffled labels, "
     "a network of the same shape at its initial parameters, and other directions of the same norm.",
     "credit": "How does the value that a state holds before a layer act on the read-out? Measured by gradients, and "

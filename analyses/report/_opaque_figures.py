@@ -49,18 +49,16 @@ def decoding_figure(ax: Axes, result: Result, quantity: str) -> Axes:
         if finding.interval:
             ax.vlines(layer, *finding.interval, color=BLUE, linewidth=1.2)
         if "iterate" in finding.index:
-            height = max(_number(finding.estimate), 0.0)
-            under = height > 0.85
             ax.annotate(
                 f"v{finding.index['iterate']}",
-                (layer, height),
-                xytext=(0, -6 if under else 5),
+                (layer, max(_number(finding.estimate), 0.0)),
+                xytext=(0, 5),
                 textcoords="offset points",
                 ha="center",
-                va="top" if under else "bottom",
+                va="bottom",
                 fontsize=7.5,
             )
-    ax.set_ylim(-0.12, 1.06)
+    ax.set_ylim(-0.12, 1.18)
     ax.set_xticks(layers, ["emb." if layer < 0 else str(layer) for layer in layers])
     ax.set_title(quantity)
     return ax
@@ -75,7 +73,7 @@ def patch_figure(ax: Axes, result: Result) -> Axes:
     """
     layers = [int(f.index["layer"]) for f in _patched(result)]
     values = result.arrays["patch_responses"].values.numpy()
-    limit = 1.1 * float(np.abs(values[:, 0]).max()) or 1.0
+    limit = 1.1 * float(np.quantile(np.abs(values[:, 0]), 0.999)) or 1.0
     ax.axline((0, 0), slope=1, color=GREY, linestyle=(0, (6, 3)), linewidth=1)
     for k, (layer, (predicted, measured, random)) in enumerate(zip(layers, values, strict=True)):
         step = max(1, predicted.size // 250)

@@ -15,11 +15,11 @@ OPAQUE = {
     ),
     "rule_error": Phrase(
         noun="the error of {rule}",
-        text="With {steps} steps, fitted to other tasks, {rule} misses {x} of the squared values that the model returns",
+        text="With {steps} steps, fitted to other tasks, {rule} misses {x} of the squared values that are returned",
         beside="{name} misses {c}",
     ),
     "decodability": Phrase(
-        noun="the decoding of {quantity} {after}",
+        noun="the decoding of {quantity}, {after},",
         text="{after} a linear probe decodes {quantity}{which} with R^2 = {x}",
         beside="{c}",
     ),
@@ -35,8 +35,8 @@ OPAQUE = {
     ),
     "patch_response": Phrase(
         noun="{whose} response of the {response} to a patch of the {memory} memory",
-        text="{after} moving the decoded value of one column ({memory} memory) changes the {response} as TD predicts up "
-        "to {x} of the predicted change",
+        text="{after} moving the decoded value of one column ({memory} memory) changes the {response} as TD predicts "
+        "up to {x} of the predicted change",
         beside="{c}",
         comment=_unanswered,
     ),
