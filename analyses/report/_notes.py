@@ -39,9 +39,9 @@ INTRODUCTIONS = {
     "model's values (task form) or to its weights (parameter form); theta* is claimed to have none in the limit of "
     "endless contexts and then of many layers. The control is the constant predictor.",
     "opaque": "What does the residual stream show of a TD rule, and does changing it act as the rule predicts? Rules "
-    "are fitted to the returned values; ridge probes decode what a rule would have to keep, on contexts that they never "
-    "saw; a decoded value is then changed in one column. Controls are the labels of another context, shuffled labels, "
-    "a network of the same shape at its initial parameters, and other directions of the same norm.",
+    "are fitted to the returned values; ridge probes decode what a rule would have to keep, on contexts that they "
+    "never saw; a decoded value is then changed in one column. Controls are the labels of another context, shuffled "
+    "labels, a network of the same shape at its initial parameters, and other directions of the same norm.",
     "credit": "How does the value that a state holds before a layer act on the read-out? Measured by gradients, and "
     "compared with the recursion that softmax TD implies: the update's matrix, transposed, layer by layer.",
     "generalisation": "Does the model still evaluate states on tasks that differ in one way from those of its "
