@@ -105,7 +105,7 @@ def page(table: pd.DataFrame) -> str:
             (
                 f"Decoding after layer {LAYER}",
                 "R^2 on held-out contexts, median of the seeds (least to largest) / the median of the same iterates in "
-                "a network of the same shape at its initial parameters. For the control labels see below.",
+                "a network of the same shape at its initial parameters. Control labels stand above.",
                 _decoding(table),
             ),
             (
@@ -210,7 +210,7 @@ def criteria(table: pd.DataFrame) -> str:
         f" Worst patch response over seeds, layers 1 and 2, memories, returned values and next block: {gaps.max():.2g} "
         f"of the predicted change (to be .02).\n\n"
         f"Control labels, all models, layers and quantities: R^2 of labels of another context at most "
-        f"{chance['control 0'].max():.3f}, of shuffled labels at most {chance['control 1'].max():.3f}."
+        f"{chance['control 0'].max():.4f}, of shuffled labels at most {chance['control 1'].max():.4f}."
     )
 
 
@@ -228,8 +228,8 @@ def main() -> None:
         "# Opaque transformers\n\n"
         f"Command: `python benchmarks/opaque.py`. {NUM_TASKS} fresh default tasks each, of which `opaque` decodes the "
         "first 128 and patches the first 64; seeds 0-4. Planted: alpha in .5-1.2, c in 1-6 and the rotation by the "
-        "seed; the others as `benchmarks/pretraining.py` trains them, or at their initial parameters. Nothing was tuned on "
-        "these seeds.\n\n" + criteria(table) + "\n\n" + page(table) + "\n",
+        "seed; the others as `benchmarks/pretraining.py` trains them, or at their initial parameters. Nothing was tuned "
+        "on these seeds.\n\n" + criteria(table) + "\n\n" + page(table) + "\n",
         encoding="utf-8",
     )
 

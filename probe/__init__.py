@@ -13,7 +13,6 @@ from valuelens.probe._credit import by_state as by_state
 from valuelens.probe._credit import column_costates as column_costates
 from valuelens.probe._credit import read_out_gradients as read_out_gradients
 from valuelens.probe._credit import relative_gap as relative_gap
-from valuelens.probe._decoding import RIDGES as RIDGES
 from valuelens.probe._decoding import Decoding as Decoding
 from valuelens.probe._decoding import decode as decode
 from valuelens.probe._decoding import decoding_sums as decoding_sums

@@ -223,8 +223,8 @@ def test_a_run_is_analysed_and_reported(valuelens, trained, tmp_path):
 
 def test_the_questions_are_listed(valuelens):
     code, out, _ = valuelens("analyze", "--list")
-    names = ["slots", "distance", "reparameterisation", "diagonality", "convergence", "neu", "credit"]
-    assert (code, out.split()) == (0, [*names, "generalisation", "emergence"])
+    names = ["slots", "distance", "reparameterisation", "diagonality", "convergence", "neu"]
+    assert (code, out.split()) == (0, [*names, "opaque", "credit", "generalisation", "emergence"])
 
 
 def test_version_and_help(valuelens):
