@@ -228,8 +228,8 @@ def main() -> None:
         "# Opaque transformers\n\n"
         f"Command: `python benchmarks/opaque.py`. {NUM_TASKS} fresh default tasks each, of which `opaque` decodes the "
         "first 128 and patches the first 64; seeds 0-4. Planted: alpha in .5-1.2, c in 1-6 and the rotation by the "
-        "seed; the others as `benchmarks/pretraining.py` trains them, or at their initial parameters. Nothing was tuned "
-        "on these seeds.\n\n" + criteria(table) + "\n\n" + page(table) + "\n",
+        "seed; the others as `benchmarks/pretraining.py` trains them, or at their initial parameters. Nothing was "
+        "tuned on these seeds.\n\n" + criteria(table) + "\n\n" + page(table) + "\n",
         encoding="utf-8",
     )
 
