@@ -16,6 +16,7 @@ from valuelens.analyses._identify import identify as identify
 from valuelens.analyses._identify import identify_network as identify_network
 from valuelens.analyses._identify_layers import ALGORITHMS as ALGORITHMS
 from valuelens.analyses._neu import neu as neu
+from valuelens.analyses._opaque import opaque as opaque
 from valuelens.analyses._reparameterisation import reparameterisation as reparameterisation
 from valuelens.analyses._request import AnalysisConfig as AnalysisConfig
 from valuelens.analyses._result import Array as Array

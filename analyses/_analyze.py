@@ -21,6 +21,7 @@ from valuelens.analyses._emergence import emergence, measurements
 from valuelens.analyses._generalisation import generalisation
 from valuelens.analyses._identify import identify
 from valuelens.analyses._neu import neu
+from valuelens.analyses._opaque import opaque
 from valuelens.analyses._reparameterisation import reparameterisation
 from valuelens.analyses._request import AnalysisConfig, Place, Unit, finished, measured, request
 from valuelens.analyses._result import Result, merged, save_result
@@ -47,12 +48,13 @@ ANALYSES: Mapping[str, Callable[[Subject], Result]] = {
     "convergence": convergence,
     "neu": neu,
     "identify": identify,
+    "opaque": opaque,
     "credit": credit,
     "generalisation": generalisation,
 }
 """Questions on one checkpoint, by the name that `--only` takes; a new one is one more line."""
 
-LAST_ONLY = ("identify", "generalisation")
+LAST_ONLY = ("identify", "opaque", "generalisation")
 """Questions that a run asks of the last checkpoint of each seed only, unless it is analysed in full."""
 
 RUN_ANALYSES = ("emergence",)
@@ -73,7 +75,7 @@ def analyze(
     """Answer every question on a checkpoint, or on a run (then also emergence).
 
     On a run the light measurements are made on every checkpoint and the full ones on the first, middle and last of
-    each seed (on all with `full`), identification and generalisation on the last alone; the provenance says which. A
+    each seed (on all with `full`), identify, opaque and generalisation on the last alone; the provenance says which. A
     checkpoint of a run that cannot be used is skipped: its entry in `skipped` names the `input`.
 
     Args:

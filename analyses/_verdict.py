@@ -41,6 +41,7 @@ def verdict(result: Result) -> str:
         _on_values(result, where),
         _on_weights(result, where),
         _on_algorithm(result, where),
+        _on_opaque(result, where),
         _on_limits(result, where),
     )
     return " ".join(part for part in said if part) or ("Nothing was measured that supports a verdict.")
@@ -77,6 +78,11 @@ def _on_values(result: Result, where: dict[str, int | str]) -> str:
         + numbers
         + "."
     )
+
+
+def _on_opaque(result: Result, where: dict[str, int | str]) -> str:
+    found = result.find("opaque_reading", **where)
+    return f"Its residual stream read for weighted softmax TD: {found[-1].estimate}." if found else ""
 
 
 def _on_weights(result: Result, where: dict[str, int | str]) -> str:

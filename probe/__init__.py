@@ -17,6 +17,11 @@ from valuelens.probe._credit import by_state as by_state
 from valuelens.probe._credit import column_costates as column_costates
 from valuelens.probe._credit import read_out_gradients as read_out_gradients
 from valuelens.probe._credit import relative_gap as relative_gap
+from valuelens.probe._decoding import Decoding as Decoding
+from valuelens.probe._decoding import decode as decode
+from valuelens.probe._decoding import decoding_sums as decoding_sums
+from valuelens.probe._decoding import overlap as overlap
+from valuelens.probe._decoding import patch_directions as patch_directions
 from valuelens.probe._distance import ThetaStarDistance as ThetaStarDistance
 from valuelens.probe._distance import functional_distance as functional_distance
 from valuelens.probe._distance import softmax_gauge as softmax_gauge
@@ -104,6 +109,7 @@ from valuelens.probe._statistics import ratio_interval as ratio_interval
 from valuelens.probe._statistics import share_interval as share_interval
 from valuelens.probe._statistics import student_interval as student_interval
 from valuelens.probe._td import fixed_point as fixed_point
+from valuelens.probe._td import memory_response as memory_response
 from valuelens.probe._td import softmax_td as softmax_td
 from valuelens.probe._td import softmax_td_states as softmax_td_states
 from valuelens.probe._td import softmax_td_states_step as softmax_td_states_step

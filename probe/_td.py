@@ -183,6 +183,46 @@ def fixed_point(
     return solution[..., 0].to(kernel.r_hat.device)
 
 
+def memory_response(
+    current: Float[Tensor, "batch pos"],
+    target: Float[Tensor, "batch transition"],
+    kernel: Float[Tensor, "batch pos key"],
+    *,
+    gamma: float,
+    w: Float[Tensor, "3"] = TD_WEIGHTS,
+    num_layers: int,
+) -> Float[Tensor, "iterate batch pos"]:
+    """How a change of the two memories moves current memories through layers of the dual-head form.
+
+    Current memory of column j moves by sum_k K(S_j <- S_{k-1}) (w_T target_{k-1} + w_C current_{k-1}); target memory of
+    column j by gamma times the same at S_{j+1}. The step is affine in the memories, so this holds for changes of any
+    size. A change of current memory at column k alone leaves the copy of v(S_k) in target memory of column k-1
+    behind; to move the value itself, change that one too, by gamma times as much.
+
+    Source: theory A3 (dual-head form), A10.
+
+    Args:
+        current: Change of current memories, of S_0..S_n (extra queries respond like any column, and influence none).
+        target: Change of target memories, of S_0..S_{n-1}.
+        kernel: Weight of each source for each column.
+        gamma: Discount.
+        w: (w_R, w_T, w_C).
+        num_layers: Steps that follow.
+
+    Raises:
+        ValueError: There are no transitions, or too few columns or sources for them.
+    """
+    n = target.shape[-1]
+    check_columns(n, queries=current.shape[-1], keys=kernel.shape[-1], where="memory_response")
+    responses = [current]
+    for _ in range(num_layers):
+        error = w[1] * target + w[2] * responses[-1][:, :n]
+        moved = einsum(kernel[..., :n], error, "batch pos key, batch key -> batch pos")
+        responses.append(responses[-1] + moved)
+        target = target + gamma * moved[:, 1 : n + 1]
+    return torch.stack(responses)
+
+
 def iterates(
     step: Callable[[Tensor, int], Tensor], start: Float[Tensor, "*shape"], num_layers: int
 ) -> Float[Tensor, "iterate *shape"]:

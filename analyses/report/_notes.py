@@ -15,6 +15,7 @@ TITLES = {
     "convergence": "Convergence",
     "neu": "Expected update (NEU)",
     "identify": "Which algorithm",
+    "opaque": "What is decodable, and what it does",
     "credit": "Credit through depth",
     "generalisation": "Other tasks, without retraining",
     "training": "Training",
@@ -42,6 +43,10 @@ INTRODUCTIONS = {
     "layer on one half of the tasks and scored on the other; rules that cannot be told apart are one class, of which "
     "the one with the fewest free parameters is named. The control is the same rule with the rewards of other tasks, "
     "and the same network with redrawn weights.",
+    "opaque": "What does the residual stream show of a TD rule, and does changing it act as the rule predicts? Rules "
+    "are fitted to the returned values; ridge probes decode what a rule would have to keep, on contexts that they "
+    "never saw; a decoded value is then changed in one column. Controls are the labels of another context, shuffled "
+    "labels, a network of the same shape at its initial parameters, and other directions of the same norm.",
     "credit": "How does the value that a state holds before a layer act on the read-out? Measured by gradients, and "
     "compared with the recursion that softmax TD implies: the update's matrix, transposed, layer by layer.",
     "generalisation": "Does the model still evaluate states on tasks that differ in one way from those of its "
@@ -178,6 +183,23 @@ _NOTES: dict[str, tuple[tuple[_Applies, str], ...]] = {
         (
             _named("rule_response"),
             "Changed prompts never came out of a chain. A rule that fits ordinary prompts only may miss them.",
+        ),
+    ),
+    "opaque": (
+        (
+            _named("decodability"),
+            "Decodable is not used: values, rewards and features go together, so much of a value can be read off a "
+            "reward that merely passes through. What is used shows in the patches, and only where the untrained "
+            "network reads far worse is decoding evidence of computing.",
+        ),
+        (
+            _named("decodability"),
+            "Which iterate a layer holds is not given: it is the one that the training contexts decode best.",
+        ),
+        (
+            _named("decodability"),
+            "Whether successors are seen at all is told by the same network trained without positions: what that one "
+            "shows as well cannot rest on which state follows which.",
         ),
     ),
     "credit": (

@@ -3,8 +3,21 @@
 from valuelens.analyses.report._phrases_dynamics import CONVERGENCE, CREDIT, GENERALISATION, NEU, TRAINING
 from valuelens.analyses.report._phrases_identify import IDENTIFY
 from valuelens.analyses.report._phrases_layers import KERNEL, RULE, VALUES, WEIGHTS
+from valuelens.analyses.report._phrases_opaque import OPAQUE
 
-PHRASES = VALUES | WEIGHTS | RULE | KERNEL | CONVERGENCE | NEU | IDENTIFY | CREDIT | GENERALISATION | TRAINING
+PHRASES = (
+    VALUES
+    | WEIGHTS
+    | RULE
+    | KERNEL
+    | CONVERGENCE
+    | NEU
+    | IDENTIFY
+    | OPAQUE
+    | CREDIT
+    | GENERALISATION
+    | TRAINING
+)
 """By name of the finding."""
 
 SECTIONS: dict[str, tuple[str, ...]] = {
@@ -15,6 +28,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "convergence": tuple(CONVERGENCE),
     "neu": tuple(NEU),
     "identify": tuple(IDENTIFY),
+    "opaque": tuple(OPAQUE),
     "credit": tuple(CREDIT),
     "generalisation": tuple(GENERALISATION),
     "training": ("emergence_order", "emergence_over_seeds", "emergence_precedes", "emergence_step"),

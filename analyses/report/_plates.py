@@ -13,6 +13,7 @@ from valuelens.analyses.report._kernel_figures import (
 from valuelens.analyses.report._matrix_figures import Pair, matrix_figure, matrix_pairs
 from valuelens.analyses.report._plate import Plate, one
 from valuelens.analyses.report._plates_dynamics import DYNAMICS
+from valuelens.analyses.report._plates_opaque import OPAQUE
 from valuelens.analyses.report._style import blank, few_layers
 from valuelens.analyses.report._value_figures import (
     batch_td_figure,
@@ -198,6 +199,7 @@ PLATES = {
         "leaves, which nothing can attend to.",
         says=("kernel_diagonal_mean",),
     ),
+    **OPAQUE,
     **DYNAMICS,
 }
 """By name of the file."""

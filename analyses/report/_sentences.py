@@ -77,7 +77,7 @@ def shown_control(finding: Finding) -> str:
     estimate = finding.control.estimate
     if not isinstance(estimate, list):
         return readable(estimate)
-    if finding.name == "generalisation":
+    if finding.name in _NAMED:
         names = finding.control.name.split(", ")
         return ", ".join(f"{name} {readable(x)}" for name, x in zip(names, estimate, strict=True))
     if finding.name == "bottleneck":
@@ -124,6 +124,7 @@ def _words(finding: Finding) -> dict[str, str]:
             "c": shown_control(finding),
             "name": finding.control.name if finding.control else "the control",
             "unit": finding.unit,
+            "which": f" (iterate {index['iterate']} of {index['rule']})" if "iterate" in index else "",
         }
     )
 
@@ -132,6 +133,8 @@ def _place(finding: Finding) -> dict[str, str]:
     layer, head = finding.index.get("layer"), finding.index.get("head")
     if layer is None:
         return {"whose": "the model's", "inside": "", "after": "after the last layer"}
+    if layer == "embedding":
+        return {"whose": "the embedding's", "inside": "in the embedding, ", "after": "after the embedding"}
     if layer == "all":
         return {"whose": "the tied layers'", "inside": "in the tied layers, ", "after": "after every layer"}
     where = f"layer {layer}" if head is None else f"layer {layer}, head {head}"
@@ -178,13 +181,20 @@ def _plain_list(values: list[Scalar]) -> str:
     return ", ".join(readable(x) for x in values)
 
 
-_AT_MOST_ONE = ("within_chain_r2", "weight_cosine", "reparameterisation_r2")
+_AT_MOST_ONE = (
+    "within_chain_r2",
+    "weight_cosine",
+    "reparameterisation_r2",
+    "decodability",
+    "decoded_increment",
+)
 _LISTS: dict[str, Callable[[list[Scalar]], str]] = {
     "value_lens": _lens_list,
     "depth_error": _lens_list,
     "weights": _weights_list,
     "emergence_order": _order_list,
 }
+_NAMED = ("generalisation", "decodability", "patch_response", "head_agreement")
 _LIFTED = ("now", "with endless depth", "with endless context", "with the weights of theta*")
 _FITS = {"weights": "with the layer's own attention", "function": "to the values alone"}
 _COLUMNS = {"query": "at the query", "context": "over whole contexts"}
@@ -204,6 +214,15 @@ _ABSENT = {
     "at": "the model",
     "contexts": "its contexts",
     "weights": "own",
+    "rule": "the rule",
+    "steps": "some",
+    "quantity": "a quantity",
+    "against": "a control",
+    "memory": "current",
+    "response": "returned values",
+    "from": "one",
+    "to": "the next",
+    "asks": "S_j",
 }
 _STANDING = {"choice": "our definition", "audit": "second-hand equation"}
 _EMPTY_MEMORIES = (

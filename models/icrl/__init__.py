@@ -57,6 +57,7 @@ from valuelens.models.icrl._network import LearnerNetwork as LearnerNetwork
 from valuelens.models.icrl._network import Network as Network
 from valuelens.models.icrl._network import Slot as Slot
 from valuelens.models.icrl._network import network_of as network_of
+from valuelens.models.icrl._planted import planted_transformer as planted_transformer
 from valuelens.models.icrl._pretrain import checkpoint_steps as checkpoint_steps
 from valuelens.models.icrl._pretrain import pretrain as pretrain
 from valuelens.models.icrl._prompt import linear_prompt as linear_prompt

@@ -195,6 +195,35 @@ def test_a_layer_stretches_the_distance_to_the_fixed_point_by_at_most_the_norm(s
     assert (after_error <= k.contraction_norm(c.every, gamma=c.gamma) * before_error + 1e-8).all()
 
 
+@pytest.mark.parametrize("row", ["current", "target", "both"])
+def test_memories_respond_as_the_dual_head_form_does_to_a_change(row):
+    """A slow loop of the dual-head form, run with and without the change; steps are affine."""
+    generator = torch.Generator().manual_seed(0)
+    n, gamma, w = 5, 0.7, torch.tensor([0.9, 1.1, -0.8], dtype=torch.float64)
+    rewards, start_target = torch.randn(2, n, generator=generator, dtype=torch.float64).unbind(0)
+    start = torch.randn(n + 2, generator=generator, dtype=torch.float64)
+    kernel = torch.randn(n + 2, n, generator=generator, dtype=torch.float64).softmax(-1)
+    current, target = torch.zeros(n + 2, dtype=torch.float64), torch.zeros(n, dtype=torch.float64)
+    if row != "target":
+        current[3] = 2.0
+    if row != "current":
+        target[2] = -1.5
+
+    def run(v, t):
+        seen = [v.clone()]
+        for _ in range(3):
+            error = [w[0] * rewards[k] + w[1] * t[k] + w[2] * v[k] for k in range(n)]
+            moved = [sum(kernel[j, k] * error[k] for k in range(n)) for j in range(n + 2)]
+            v = torch.stack([v[j] + moved[j] for j in range(n + 2)])
+            t = torch.stack([t[j] + gamma * moved[j + 1] for j in range(n)])
+            seen.append(v.clone())
+        return torch.stack(seen)
+
+    expected = run(start + current, start_target + target) - run(start, start_target)
+    found = td.memory_response(current[None], target[None], kernel[None], gamma=gamma, w=w, num_layers=3)
+    assert_close(found[:, 0], expected)
+
+
 def test_smallest_context_is_one_transition():
     # n = 1: both columns attend to the only source, so both take its whole error.
     out = td.softmax_td_step(
