@@ -60,8 +60,8 @@ def opaque(subject: Subject) -> Result:
     """Decode a rule's quantities from every layer, patch decoded values, compare attention with the rule's kernel.
 
     The rules (weighted softmax TD, linear TD, tabular TD, kernel regression of returns) are fitted to the values that
-    the model returns (`returned_rule_error`: on tasks that were not fitted, as a share of the squared values; control: the rule
-    on another context). `decodability` is the R^2 of ridge probes on held-out contexts; where a quantity is an
+    the model returns (`returned_rule_error`: on tasks that were not fitted, as a share of the squared values; control:
+    the rule on another context). `decodability` is the R^2 of ridge probes on held-out contexts; where a quantity is an
     iterate, the training contexts choose which. `selectivity` is that minus the R^2 for labels of another context,
     for shuffled labels, and of the same quantities in a network of the same shape at its initial parameters.
     `decoded_increment` is the R^2 of what decoded values gain from one layer to the next against what the rule's

@@ -294,7 +294,8 @@ def _gram(unit: Tensor) -> Tensor:
 def _identified(unit: Tensor) -> Tensor:
     """Terms of which more than rounding is left when the others are taken out."""
     own = 1 / torch.linalg.inv(_gram(unit)).diagonal()
-    return (own > _COLLINEAR) & unit.any(0)
+    left: Tensor = (own > _COLLINEAR) & unit.any(0)
+    return left
 
 
 def _solve(terms: Tensor, update: Tensor) -> Tensor:
