@@ -59,7 +59,8 @@ class Adapter:
                 raise InputError(must, found, f"adapter {self.name}")
             self._check(network)
             network.module.eval()
-        return network
+        checked: Network = network
+        return checked
 
     def _check(self, network: Any) -> None:
         if not isinstance(network.module, nn.Module):
