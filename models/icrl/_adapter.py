@@ -51,7 +51,7 @@ class Adapter:
             InputError: The adapter raises, or what it returns is no `Network`.
         """
         with told("an adapter must return a network for this path", f"adapter {self.name}, {path}"):
-            network: Any = self.make(path)
+            network = self.make(path)
             missing = [member for member in _MEMBERS if not hasattr(network, member)]
             if missing:
                 found = f"found {type(network).__name__} without {missing[0]}"
@@ -59,8 +59,8 @@ class Adapter:
                 raise InputError(must, found, f"adapter {self.name}")
             self._check(network)
             network.module.eval()
-            made: Network = network
-        return made
+        checked: Network = network
+        return checked
 
     def _check(self, network: Any) -> None:
         if not isinstance(network.module, nn.Module):
