@@ -74,7 +74,6 @@ from valuelens.probe._rivals import source_centred_linear_td as source_centred_l
 from valuelens.probe._rivals import tabular_td as tabular_td
 from valuelens.probe._rivals import tabular_td_kernel as tabular_td_kernel
 from valuelens.probe._rivals import td_lambda as td_lambda
-from valuelens.probe._rule_fits import WeightSpread as WeightSpread
 from valuelens.probe._rule_fits import fit_any_signs as fit_any_signs
 from valuelens.probe._rule_fits import fit_rule as fit_rule
 from valuelens.probe._rule_fits import misfit as misfit
