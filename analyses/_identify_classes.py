@@ -97,9 +97,15 @@ def common_rules(scores: LayerScores, classes: list[set[int] | None]) -> set[int
 
 
 def _worse(one: Tensor, other: Tensor) -> bool:
-    """Whether the first errors certainly exceed the second, over paired tasks."""
+    """Whether the first errors certainly exceed the second, over paired tasks.
+
+    By their difference, or by their difference relative to their sum, which no single heavy task can hide.
+    """
     difference = one - other
-    return bool(float(difference.mean()) > CERTAIN * float(difference.std()) / len(difference) ** 0.5)
+    relative = difference / (one + other).clamp(min=torch.finfo(one.dtype).tiny)
+    return bool(difference.mean() > 0) and any(
+        float(each.mean()) > CERTAIN * float(each.std()) / len(each) ** 0.5 for each in (difference, relative)
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
