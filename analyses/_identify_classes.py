@@ -23,6 +23,9 @@ FLOOR = 1e-6
 TOLERANCE = 2e-3
 """By what share of the squared update one rule may be worse than another and still be preferred (our definition)."""
 
+MOSTLY, TRIFLE = 0.98, 1e-3
+"""Share of all squared updates, and share of the squared values (our definition); see `common_rules`."""
+
 CERTAIN = 1.98
 """Standard errors of a 95 % interval over some 60 tasks."""
 
@@ -73,26 +76,36 @@ def _class(scores: LayerScores, layer: int) -> set[int]:
 def common_rules(scores: LayerScores, classes: list[set[int] | None]) -> set[int]:
     """What the classes of all layers have in common.
 
-    If that is nothing, and each layer has a class, the rules that leave at most `TOLERANCE` more than the best one in
-    every layer: one rule that explains all layers nearly as well is preferred to a patchwork (our definition).
+    If that is nothing, the rules with the right signs that are nearly as good in every layer: one rule that explains
+    `MOSTLY` all of the squared updates together, and in each layer leaves at most `TOLERANCE` more than the best one or
+    less than `TRIFLE` of the squared values, is preferred to a patchwork (our definition).
 
     Args:
         scores: Of all rules.
         classes: Of every layer.
     """
     known = [each for each in classes if each is not None]
-    if not known or not all(known):
-        return set()
-    if common := set.intersection(*known):
+    common = set.intersection(*known) if known else set()
+    if common or not bool(scores.active.any()):
         return common
-    near = scores.signed & (scores.errors <= scores.errors.amin(0) + TOLERANCE)
-    return {rule for rule in range(len(ALGORITHMS)) if bool(near[rule, scores.active].all())}
+    left, active = scores.residuals.sum(-1), scores.active
+    good = (scores.errors <= scores.errors.amin(0) + TOLERANCE) & (scores.errors <= 1 - EXPLAINED)
+    near = scores.signed & (good | (left <= TRIFLE * scores.values))
+    total = scores.updates.square().sum((1, 2))[active].sum()
+    mostly = left[:, active].sum(-1) <= (1 - MOSTLY) * total
+    return {rule for rule in range(len(ALGORITHMS)) if bool(near[rule, active].all() and mostly[rule])}
 
 
 def _worse(one: Tensor, other: Tensor) -> bool:
-    """Whether the first errors certainly exceed the second, over paired tasks."""
+    """Whether the first errors certainly exceed the second, over paired tasks.
+
+    By their difference, or by their difference relative to their sum, which no single heavy task can hide.
+    """
     difference = one - other
-    return bool(float(difference.mean()) > CERTAIN * float(difference.std()) / len(difference) ** 0.5)
+    relative = difference / (one + other).clamp(min=torch.finfo(one.dtype).tiny)
+    return bool(difference.mean() > 0) and any(
+        float(each.mean()) > CERTAIN * float(each.std()) / len(each) ** 0.5 for each in (difference, relative)
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -24,6 +24,7 @@ from valuelens.probe import (
     run_rule,
     searched_part,
     unexplained,
+    with_kernel,
 )
 
 ALGORITHMS = tuple(dict.fromkeys(rule.name for rule in RULES.values()))
@@ -39,7 +40,7 @@ SLIGHT = 0.01
 """Of the squared values: rules need not be right about smaller squared updates to the same share (our definition)."""
 
 _SEARCHED = 32
-_REFITTED = 1e-9
+_REFITTED, _BETTER = 1e-9, 0.95
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,7 +113,7 @@ def layer_scores(seen: Observation) -> LayerScores:
     active = size > NEGLIGIBLE * size.max()
     fitting = [layer_data(seen, layer, first) for layer in layers]
     held_out = [layer_data(seen, layer, second) for layer in layers]
-    forms = [_fits(rule, fitting, active) for rule in RULES.values()]
+    forms = _refitted([_fits(rule, fitting, active) for rule in RULES.values()], fitting, active)
     fits = tuple(_best_forms(name, forms, fitting) for name in ALGORITHMS)
     free = tuple(
         tuple(fit_any_signs(fit, data) for fit, data in zip(row, fitting, strict=True)) for row in fits
@@ -203,19 +204,29 @@ def _fits(rule: Rule, fitting: list[UpdateData], active: Tensor) -> tuple[RuleFi
             rows.append(rows[-1])
         else:
             rows.append(fit_rule(rule, data, starts=[rows[-1].shape] if rows else []))
-    return tuple(_refitted(rule, rows, fitting, active) if "A" in rule.reads else rows)
+    return tuple(rows)
 
 
-def _refitted(rule: Rule, rows: list[RuleFit], fitting: list[UpdateData], active: Tensor) -> list[RuleFit]:
-    """Layers that another layer's shape would explain better are searched again from there."""
-    shapes = [row.shape for row in rows]
+def _refitted(
+    forms: list[tuple[RuleFit, ...]], fitting: list[UpdateData], active: Tensor
+) -> list[tuple[RuleFit, ...]]:
+    """Softmax kernels whose search ended badly: where a kernel of another layer or rule explains more, from there."""
+    kernels = [row for row in forms if "A" in row[0].rule.reads]
+    return [_from_others(row, kernels, fitting, active) if row in kernels else row for row in forms]
+
+
+def _from_others(
+    row: tuple[RuleFit, ...], kernels: list[tuple[RuleFit, ...]], fitting: list[UpdateData], active: Tensor
+) -> tuple[RuleFit, ...]:
+    better = list(row)
     for layer, data in enumerate(fitting):
-        few = searched_part(data)
-        own = misfit(rule, few, rows[layer].shape)
+        few, fit = searched_part(data), row[layer]
+        own = misfit(fit.rule, few, fit.shape)
         if own < _REFITTED or not bool(active[layer]):
             continue
-        others = [misfit(rule, few, shape) for shape in shapes]
-        best = min(range(len(shapes)), key=others.__getitem__)
-        if others[best] < own:
-            rows[layer] = fit_rule(rule, data, starts=[shapes[best]])
-    return rows
+        pool = [each.shape for each in row] + [with_kernel(fit, other[layer].shape) for other in kernels]
+        left = [misfit(fit.rule, few, shape) for shape in pool]
+        best = min(range(len(pool)), key=left.__getitem__)
+        if left[best] < _BETTER * own:
+            better[layer] = fit_rule(fit.rule, data, starts=[pool[best]])
+    return tuple(better)

@@ -80,6 +80,7 @@ from valuelens.probe._rule_fits import misfit as misfit
 from valuelens.probe._rule_fits import searched_part as searched_part
 from valuelens.probe._rule_fits import unexplained as unexplained
 from valuelens.probe._rule_fits import weight_spread as weight_spread
+from valuelens.probe._rule_fits import with_kernel as with_kernel
 from valuelens.probe._rule_runs import Run as Run
 from valuelens.probe._rule_runs import discount_influence as discount_influence
 from valuelens.probe._rule_runs import fit_run as fit_run

@@ -34,7 +34,7 @@ _ROUNDING = 1e-13
 _SETTLED = 1e-11
 _EQUATIONS = 600
 _NEARLY, _NEARLY_RIGHT = 0.02, 0.1
-_HOPELESS, _HOPELESS_STEPS, _STEPS = 0.3, 6, 15
+_HOPELESS, _HOPELESS_STEPS, _STEPS = 0.1, 6, 15
 _STUCK = 1e6
 _LARGEST = 0.999
 _BOUNDS = {"decay": (0.0, 1.0), "discount": (0.0, _LARGEST), "ridge": (-16.0, 3.0)}
@@ -133,6 +133,17 @@ def weight_spread(fit: RuleFit, data: UpdateData) -> WeightSpread:
     )
     influence = torch.linalg.solve(_gram(unit), scores.mT).mT / scale
     return WeightSpread(weights=weights, influence=influence, identified=_identified(unit))
+
+
+def with_kernel(fit: RuleFit, other: Float[Tensor, "free_too"]) -> Float[Tensor, "free"]:
+    """The shape of a rule with the matrix A of another one.
+
+    Args:
+        fit: Of a rule with a softmax kernel.
+        other: Shape of another such rule.
+    """
+    size = len(fit.shape) - (1 if "discount" in fit.rule.reads else 0)
+    return torch.cat([other[:size], fit.shape[size:]])
 
 
 def searched_part(data: UpdateData) -> UpdateData:
@@ -295,8 +306,9 @@ def _gram(unit: Tensor) -> Tensor:
 
 def _identified(unit: Tensor) -> Tensor:
     """Terms of which more than rounding is left when the others are taken out."""
-    own = 1 / torch.linalg.inv(_gram(unit)).diagonal()
-    return (own > _COLLINEAR) & unit.any(0)
+    own: Tensor = 1 / torch.linalg.inv(_gram(unit)).diagonal()
+    identified: Tensor = (own > _COLLINEAR) & unit.any(0)
+    return identified
 
 
 def _solve(terms: Tensor, update: Tensor) -> Tensor:
