@@ -1,4 +1,4 @@
-"""The algorithm of a network, and how sure we are of it (theory A9).
+"""The algorithm of a network, and how sure we are of it (theory A12).
 
 Shape legend: `rule` one of `ALGORITHMS`, `layer` L, `batch` held-out tasks.
 """

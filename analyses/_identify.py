@@ -1,4 +1,4 @@
-"""Which algorithm does this network run? The question `identify` of a checkpoint, or of any network (theory A9).
+"""Which algorithm does this network run? The question `identify` of a checkpoint, or of any network (theory A12).
 
 Shape legend: `rule` one of `ALGORITHMS`, `layer` L, `batch` held-out tasks.
 """

@@ -1,4 +1,4 @@
-"""Every rule fitted to every layer on one half of the tasks, and its predictions on the other (theory A9).
+"""Every rule fitted to every layer on one half of the tasks, and its predictions on the other (theory A12).
 
 Shape legend: `rule` one of `ALGORITHMS`, `layer` L, `batch` held-out tasks, `pos` columns of a context.
 """
