@@ -41,6 +41,7 @@ SLIGHT = 0.01
 
 _SEARCHED = 32
 _REFITTED, _BETTER = 1e-9, 0.95
+_RIGHT, _AFRESH = 0.01, (0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -229,4 +230,18 @@ def _from_others(
         best = min(range(len(pool)), key=left.__getitem__)
         if left[best] < _BETTER * own:
             better[layer] = fit_rule(fit.rule, data, starts=[pool[best]])
-    return tuple(better)
+    return _afresh(better, fitting, active)
+
+
+def _afresh(row: list[RuleFit], fitting: list[UpdateData], active: Tensor) -> tuple[RuleFit, ...]:
+    """Where a rule is right in most layers, the others are searched once more, from several even kernels."""
+    left = [misfit(fit.rule, searched_part(data), fit.shape) for fit, data in zip(row, fitting, strict=True)]
+    wrong = [layer for layer, each in enumerate(left) if each > _RIGHT and bool(active[layer])]
+    if 2 * len(wrong) > int(active.sum()):
+        return tuple(row)
+    for layer in wrong:
+        fit, d = row[layer], fitting[layer].features.shape[-1]
+        eye = torch.eye(d, dtype=fit.shape.dtype).flatten()
+        starts = [fit.shape, *(with_kernel(fit, c * eye) for c in _AFRESH)]
+        row[layer] = fit_rule(fit.rule, fitting[layer], starts=starts)
+    return tuple(row)

@@ -280,6 +280,8 @@ def _quantities(rule: Rule, data: UpdateData, shape: Tensor) -> tuple[Tensor, Te
     """What the kernel averages, and its derivative in the discount where that is free."""
     if rule.name == "weighted softmax TD":
         return td_quantities(data), None
+    if rule.name == "kernel-based value iteration":
+        return td_quantities(data)[..., :2], None
     if "discount" not in rule.reads:
         return data.rewards[..., None], None
     discount, n = shape[-1], data.rewards.shape[1]

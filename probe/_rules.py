@@ -203,6 +203,10 @@ def _kernel_reward_averaging(data: UpdateData, shape: Tensor) -> Tensor:
     return _smoothed(data, shape, data.rewards[..., None])
 
 
+def _kernel_value_iteration(data: UpdateData, shape: Tensor) -> Tensor:
+    return _smoothed(data, shape, torch.stack([data.rewards, data.values[:, 1:]], dim=-1))
+
+
 def _kernel_regression(data: UpdateData, shape: Tensor) -> Tensor:
     return _smoothed(data, shape, return_quantities(data, float(shape[-1])))
 
@@ -215,6 +219,13 @@ RULES: Mapping[str, Rule] = MappingProxyType(
     {
         "weighted softmax TD": Rule(
             name="weighted softmax TD", terms=_softmax_td, reads=("A",), signs=(1, 1, -1), discounts=(1, 2)
+        ),
+        "kernel-based value iteration": Rule(
+            name="kernel-based value iteration",
+            terms=_kernel_value_iteration,
+            reads=("A",),
+            signs=(1, 1, -1),
+            discounts=(1, 2),
         ),
         "linear TD": Rule(name="linear TD", terms=_linear_td, signs=(1, 1, -1), discounts=(1, 2)),
         "tabular TD": Rule(name="tabular TD", terms=_tabular_td, signs=(1, 1, -1), discounts=(1, 2)),

@@ -15,7 +15,7 @@ from valuelens.models.icrl._learner import ValueLearner
 from valuelens.models.icrl._mrp import Context, at_states, context_of
 from valuelens.models.icrl._prompt import token_prompt
 from valuelens.models.icrl._tasks import task_sampler
-from valuelens.models.icrl._wrapped import LayerRule, OwnValueRule, SoftmaxTDRule
+from valuelens.models.icrl._wrapped import LayerRule, SoftmaxTDRule
 from valuelens.models.icrl._zoo import (
     MAKERS,
     Draw,
@@ -135,13 +135,6 @@ def _corrupted_layer(draw: Draw) -> ZooMember:
     return in_attention("corrupted layer", draw, rules)
 
 
-def _own_value(draw: Draw) -> ZooMember:
-    """The right kernel, discount and signs, but each column subtracts its own value, not the smoothed one."""
-    alpha, A = draw.number(0.4, 1), draw.kernel()
-    rule = OwnValueRule(gamma=draw.gamma, alpha=alpha, A=A)
-    return wrapped("own value subtracted", draw, [rule] * draw.num_layers)
-
-
 def _other(kind: str) -> Callable[[Draw], ZooMember]:
     return lambda draw: wrapped(kind, draw, [MAKERS[kind](draw) for _ in range(draw.num_layers)])
 
@@ -155,7 +148,7 @@ _NEGATIVES: Mapping[str, Callable[[Draw], ZooMember]] = MappingProxyType(
         "trained MLP": trained_mlp,
         "alternating rules": lambda draw: mixed(draw, "alternating rules"),
         "corrupted layer": _corrupted_layer,
-        "own value subtracted": _own_value,
+        "kernel-based value iteration": _other("kernel-based value iteration"),
     }
 )
 

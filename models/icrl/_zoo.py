@@ -27,6 +27,7 @@ from valuelens.models.icrl._wrapped import (
     LayerRule,
     LinearTDRule,
     MonteCarloRule,
+    OwnValueRule,
     ResidualGradientRule,
     RewardAveragingRule,
     SmoothingRule,
@@ -175,6 +176,9 @@ MAKERS: Mapping[str, Make] = MappingProxyType(
             gamma=draw.gamma, alpha=draw.number(0.4, 1), A=draw.kernel(), returns_too=0.0
         ),
         "reward averaging": lambda draw: RewardAveragingRule(gamma=draw.gamma, alpha=draw.number(0.4, 1)),
+        "kernel-based value iteration": lambda draw: OwnValueRule(
+            gamma=draw.gamma, alpha=draw.number(0.4, 1), A=draw.kernel()
+        ),
         "identity": lambda draw: IdentityRule(gamma=draw.gamma),
     }
 )

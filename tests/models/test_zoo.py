@@ -3,13 +3,16 @@
 import pytest
 import torch
 
+from valuelens.analyses import identification
 from valuelens.models.icrl import (
     KINDS,
+    NEGATIVES,
     SoftmaxTD,
     WrappedRules,
     ZooMember,
     ZooTask,
     context_of,
+    hard_negative,
     task_sampler,
     zoo_member,
 )
@@ -89,3 +92,24 @@ def test_mixed_members_name_their_two_rules() -> None:
         made = str(drawn("different rules in different layers", seed).record["made"]).split(", ")
         assert len(set(made)) == 2
         assert set(made) <= set(KINDS)
+
+
+def named(member: ZooMember) -> str:
+    generator = torch.Generator().manual_seed(7)
+    n = member.task.context_length
+    mrp, states = task_sampler(member.task, generator).sample(64, n, generator, torch.float64)
+    return identification(member.network, context_of(mrp, states)).algorithm
+
+
+@pytest.mark.slow
+@each_kind
+def test_a_member_is_named_as_what_it_is(kind: str) -> None:
+    member = zoo_member(kind, torch.Generator().manual_seed(107), zoo=ZooTask(num_layers=(3, 4)), noise=0.005)
+    assert named(member) == kind
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [kind for kind in NEGATIVES if kind != "wrong discount"])
+def test_hard_negatives_are_not_softmax_td(kind: str) -> None:
+    member = hard_negative(kind, torch.Generator().manual_seed(107), zoo=ZooTask(num_layers=(3, 5)))
+    assert named(member) != "weighted softmax TD"
