@@ -184,10 +184,7 @@ def test_generalisation_is_asked_of_the_last_checkpoint_of_each_seed(trained: Pa
         (each.seed, each.name) for each in last
     }
     labels = [f"seed-{each.seed}/{each.name}" for each in last]
-    assert result.provenance["on_the_last_only"] == {
-        "opaque": labels,
-        "generalisation": labels,
-    }
+    assert result.provenance["on_the_last_only"] == dict.fromkeys(module.LAST_ONLY, labels)
     full = analyze(trained, AnalysisConfig(num_tasks=4, only=("generalisation",), full=True))
     assert len(full.find("generalises_to")) == len(checkpoint_paths(trained))
 
