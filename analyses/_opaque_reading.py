@@ -61,13 +61,18 @@ def _readable_layers(findings: list[Finding]) -> list[int | str]:
 
 
 def _causal(findings: list[Finding], layers: list[int | str]) -> str:
+    """From the patches that there are: a memory that is not decodable was not patched, which says nothing."""
+    patches = [
+        f
+        for f in findings
+        if f.name == "patch_response" and f.estimate is not None and f.index["layer"] in layers
+    ]
     limits = []
-    for f in findings:
-        if (f.name, f.index.get("response")) == ("patch_response", "returned values") and f.index[
-            "layer"
-        ] in layers:
+    for f in patches:
+        if f.index["response"] == "returned values":
             beside = f.control.estimate if f.control and isinstance(f.control.estimate, list) else []
-            limits.append((f.interval[1] if f.interval else math.inf, min(map(_number, beside), default=0.0)))
+            upper = f.interval[1] if f.interval else _number(f.estimate)
+            limits.append((upper, min(map(_number, beside), default=0.0)))
     if limits and all(upper < CAUSAL for upper, _ in limits):
         return "as TD predicts"
     if limits and all(upper < min(1.0, beside) for upper, beside in limits):

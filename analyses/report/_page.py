@@ -23,6 +23,11 @@ from valuelens.analyses.report._sentences import sentence
 from valuelens.analyses.report._table import Table, comparison_table, findings_table
 from valuelens.models import atomic_path
 
+_FOLDED = {
+    "decodability": "Decoding, layer by layer",
+    "selectivity": "Selectivity, layer by layer",
+    "head_agreement": "Heads, one by one",
+}
 _OPEN = 12
 """Sentences that a section shows; of more, those that say the same elsewhere (`_fold_title`) are folded."""
 
@@ -155,7 +160,7 @@ def _section(key: str, number: int, result: Result, main: Result, drawn: list[Pi
         pictures=[(inline_svg(p, f"r{number}-{p.name}-"), p.caption) for p in figures],
         sentences=opened,
         notes=notes(key, shown, result.provenance),
-        table=findings_table(shown),
+        table=findings_table(f for f in shown if f.name != "head_agreement" or len(shown) <= _OPEN),
         folds=middle + [fold for each in others if (fold := _checkpoint_fold(key, result, each)) is not None],
     )
 
@@ -183,12 +188,14 @@ def _unfolded(findings: list[Finding]) -> tuple[list[str], dict[str, list[str]]]
 
 def _fold_title(finding: Finding, between: set[int | str]) -> str:
     """Where a sentence of a long section is folded away; empty where it stands open."""
-    if finding.index.get("layer") in between:
-        return "Layers between"
     if finding.name == "generalisation" and finding.index["of"] == "query":
         return "The same at the query"
+    if finding.name in _FOLDED:
+        return _FOLDED[finding.name]
     if finding.name == "emergence_step":
         return "Seed by seed"
+    if finding.index.get("layer") in between:
+        return "Layers between"
     return ""
 
 

@@ -15,7 +15,7 @@ OPAQUE = {
     ),
     "returned_rule_error": Phrase(
         noun="the error of {rule}",
-        text="With {steps} steps, fitted to other tasks, {rule} misses {x} of the squared values that are returned",
+        text="With {steps} step(s), fitted to other tasks, {rule} misses {x} of the squared values that are returned",
         beside="{name} misses {c}",
     ),
     "decodability": Phrase(
@@ -34,8 +34,8 @@ OPAQUE = {
         beside="{name}: {c}",
     ),
     "patch_response": Phrase(
-        noun="{whose} response of the {response} to a patch of the {memory} memory",
-        text="{after} moving the decoded value of one column ({memory} memory) changes the {response} as TD predicts "
+        noun="{whose} response of the {response} to a patch of {memory}",
+        text="{after} moving the decoded value of one column ({memory}) changes the {response} as TD predicts "
         "up to {x} of the predicted change",
         beside="{c}",
         comment=_unanswered,

@@ -124,6 +124,9 @@ def _words(finding: Finding) -> dict[str, str]:
             "c": shown_control(finding),
             "name": finding.control.name if finding.control else "the control",
             "unit": finding.unit,
+            "memory": "both memories"
+            if index.get("memory") == "both"
+            else f"{index.get('memory', 'current')} memory",
             "which": f" (iterate {index['iterate']} of {index['rule']})" if "iterate" in index else "",
         }
     )
@@ -223,7 +226,6 @@ _ABSENT = {
     "steps": "some",
     "quantity": "a quantity",
     "against": "a control",
-    "memory": "current",
     "response": "returned values",
     "from": "one",
     "to": "the next",

@@ -8,6 +8,7 @@ from valuelens.analyses.report._checkpoints import at_checkpoint, last_checkpoin
 from valuelens.analyses.report._sentences import shown, shown_control, shown_interval
 
 _PLACES = ("layer", "head", "seed", "checkpoint")
+_CHOSEN = ("iterate", "from", "to", "asks")
 _DETAILS = ("quantity", "where", "estimate", "95 % interval", "control", "n", "standing")
 _WHOLE = ("whole model", "all layers")
 _COMPARED: tuple[tuple[str, str, dict[str, str]], ...] = (
@@ -158,14 +159,13 @@ def _control_name(finding: Finding) -> str:
 
 
 def _quantity(finding: Finding) -> str:
-    more = [str(value) for key, value in finding.index.items() if key not in _PLACES]
+    more = [str(value) for key, value in finding.index.items() if key not in (*_PLACES, *_CHOSEN)]
     return ", ".join((finding.name.replace("_", " "), *more))
 
 
 def _where(finding: Finding) -> str:
     index = finding.index
-    parts = (
-        [_WHOLE[1] if index.get("layer") == "all" else f"layer {index['layer']}"] if "layer" in index else []
-    )
+    named = {"all": _WHOLE[1], "embedding": "embedding"}
+    parts = [named.get(str(index["layer"]), f"layer {index['layer']}")] if "layer" in index else []
     parts += [f"{key} {index[key]}" for key in ("head", "seed") if key in index]
     return ", ".join(parts) or _WHOLE[0]

@@ -57,3 +57,19 @@ def test_each_threshold_decides(changes: dict, words: str) -> None:
     found = reading(findings(**changes), 8)
     assert found.estimate == words
     assert (found.name, found.n, found.definition) == ("opaque_reading", 8, "choice")
+
+
+def test_a_memory_that_could_not_be_patched_says_nothing() -> None:
+    why = dict.fromkeys(("estimate", "interval", "control"), "made up")
+    absent = Finding(
+        name="patch_response",
+        estimate=None,
+        unit="1",
+        n=0,
+        definition="choice",
+        index={"layer": 1, "memory": "target", "response": "returned values"},
+        reasons=why,
+    )
+    assert str(reading([*findings(), absent], 8).estimate).endswith("as TD predicts")
+    alone = [f for f in findings() if f.name != "patch_response"]
+    assert str(reading([*alone, absent], 8).estimate).endswith("not as TD predicts")
