@@ -22,7 +22,7 @@ from valuelens.models import InputError, icrl
 from valuelens.probe import share_interval
 
 SEEDS, MEMBERS, PER_NEGATIVE, NUM_TASKS = (0, 1, 2), 30, 15, 128
-NOISES, PER_NOISE, ELSEWHERE = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0), 5, 3
+NOISES, PER_NOISE, ELSEWHERE = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0), 4, 3
 OTHER = {
     "S 12-20, d 6-8, n 40-60": icrl.ZooTask(
         num_states=(12, 20), feature_dim=(6, 8), context_length=(40, 60), num_layers=(3, 10)
@@ -171,8 +171,8 @@ def accuracy(rows: pd.DataFrame) -> str:
             "class": kind,
             **{f"seed {seed}": int(right(group[group.seed == seed]).sum()) for seed in SEEDS},
             "right": share(right(group)),
-            "median s": f"{group.seconds.median():.1f}",
-            "worst s": f"{group.seconds.max():.1f}",
+            "median CPU s": f"{group.seconds.median():.1f}",
+            "worst CPU s": f"{group.seconds.max():.1f}",
         }
         for kind, group in rows.groupby("kind", sort=False)
     ]
@@ -249,8 +249,8 @@ def elsewhere(rows: pd.DataFrame) -> str:
         {
             "zoo": name,
             "right": share(right(group)),
-            "median s": f"{group.seconds.median():.1f}",
-            "worst s": f"{group.seconds.max():.1f}",
+            "median CPU s": f"{group.seconds.median():.1f}",
+            "worst CPU s": f"{group.seconds.max():.1f}",
             "misses": ", ".join(f"{m.kind} -> {m.verdict}" for m in group[~right(group)].itertuples()),
         }
         for name, group in rows.groupby("zoo", sort=False)

@@ -222,7 +222,6 @@ _ABSENT = {
     "at": "the model",
     "contexts": "its contexts",
     "weights": "own",
-    "rule": "the rule",
     "steps": "some",
     "quantity": "a quantity",
     "against": "a control",
