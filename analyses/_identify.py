@@ -33,10 +33,14 @@ def identify(subject: Subject) -> Result:
     All thresholds are our definition.
 
     Args:
-        subject: Its model is seen through its hooks alone; at most 128 of its tasks are used.
+        subject: Its model is seen through its hooks alone; at most 128 of its tasks are used. With fewer than eight
+            tasks, or contexts of fewer than four transitions, it is skipped.
     """
     exact = in_float64(subject)
-    return _result(network_of(exact.model), part_of(exact.context, 0, _TASKS), subject.seed)
+    try:
+        return _result(network_of(exact.model), part_of(exact.context, 0, _TASKS), subject.seed)
+    except InputError as error:
+        return Result(kind="in-context-rl", skipped=({"what": "identify", "why": str(error)},))
 
 
 def identify_network(network: Network, task: TaskConfig, *, num_tasks: int = _TASKS, seed: int = 0) -> Result:

@@ -116,6 +116,9 @@ def test_an_opaque_model_gets_a_verdict_too() -> None:
     assert result.find("algorithm")[0].estimate != "weighted softmax TD"
 
 
-def test_too_few_tasks_are_refused() -> None:
+def test_too_few_tasks_are_refused_or_skipped() -> None:
     with pytest.raises(InputError, match="an identification needs 8 contexts"):
         identify_network(network_of(model()), TASK, num_tasks=5)
+    (skipped,) = identify(subject(model(), TASK, num_tasks=5)).skipped
+    assert skipped["what"] == "identify"
+    assert "found 5 of 12" in skipped["why"]
