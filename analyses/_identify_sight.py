@@ -34,7 +34,16 @@ _CHANGED = 32
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sight:
-    """What is seen of a network: its layers, or, where the slots do not hold what it returns, that alone."""
+    """What is seen of a network: its layers, or, where the slots do not hold what it returns, that alone.
+
+    Attributes:
+        look: Reads the network on other prompts in the same way.
+        network: Its adapter.
+        seen: Its values on all tasks.
+        scores: Of all rules.
+        runs: Fitted end to end, where layers are not seen.
+        unread: Share of the squared returned values that the slots miss.
+    """
 
     look: Callable[[Context], Observation]
     network: Network
@@ -45,10 +54,20 @@ class Sight:
 
     @property
     def half(self) -> int:
+        """Number of the first held-out task."""
         return len(self.seen.context.states) // 2
 
 
 def sight_of(network: Network, context: Context) -> Sight:
+    """See a network on contexts, and fit all rules on the first half of them.
+
+    Args:
+        network: Its adapter.
+        context: What it sees.
+
+    Raises:
+        InputError: Its slots cannot be read.
+    """
     read_out = read_out_of(network, context)
     seen = observe(network, context, read_out)
     unread = seen.unread if bool(seen.returned.any()) else 0.0

@@ -189,6 +189,11 @@ _LIFTED = ("now", "with endless depth", "with endless context", "with the weight
 _FITS = {"weights": "with the layer's own attention", "function": "to the values alone"}
 _COLUMNS = {"query": "at the query", "context": "over whole contexts"}
 _ABSENT = {
+    "rule": "the rule",
+    "other": "another rule",
+    "scored": "on held-out tasks",
+    "seen": "layers",
+    "intervention": "a change",
     "reference": "reference",
     "matrix": "the matrices",
     "property": "the property",
