@@ -137,7 +137,12 @@ def test_rules_that_take_turns_are_different_rules_and_one_corrupted_layer_is_no
 
 def test_rules_without_values_to_bootstrap_from_are_one_class() -> None:
     softmax = identified(layer("weighted softmax TD"))
-    assert softmax.members == ("weighted softmax TD", "kernel regression", "kernel reward averaging")
+    assert softmax.members == (
+        "weighted softmax TD",
+        "kernel-based value iteration",
+        "kernel regression",
+        "kernel reward averaging",
+    )
     assert softmax.algorithm == "kernel reward averaging"  # the fewest free parameters
     linear = identified(layer("linear TD"))
     assert linear.members == ("linear TD", "TD(lambda)", "residual gradient", "Monte-Carlo")
