@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
+from scipy import optimize
 from torch import Tensor
 
 from valuelens.analyses._identify_classes import (
     CERTAIN,
+    EXPLAINED,
     FLOOR,
     Response,
     common_rules,
@@ -206,8 +208,12 @@ def _layered_discount(winner: int, sight: Sight) -> tuple[float | None, Interval
     estimates, influences = [], []
     for layer, fit in enumerate(scores.fits[winner]):
         spread = weight_spread(fit, layer_data(sight.seen, layer, slice(sight.half, None)))
+        left = scores.residuals[winner, layer].sum() / scores.updates[layer].square().sum()
         if not (
-            bool(scores.active[layer]) and bool(spread.identified.all()) and spread.weights[current] != 0
+            bool(left <= 1 - EXPLAINED)
+            and bool(scores.active[layer])
+            and bool(spread.identified.all())
+            and spread.weights[current] != 0
         ):
             continue
         w, u = spread.weights, spread.influence
@@ -216,11 +222,27 @@ def _layered_discount(winner: int, sight: Sight) -> tuple[float | None, Interval
         influences.append((u[:, target] - ratio * u[:, current] * w[current].sign()) / w[current].abs())
     if not estimates:
         return None, None
-    influence = torch.stack(influences)
-    precision = 1 / (influence.square().sum(-1) + torch.finfo(influence.dtype).eps ** 2)
+    return _pooled(torch.stack(estimates), torch.stack(influences))
+
+
+def _pooled(estimates: Tensor, influence: Tensor) -> tuple[float, Interval]:
+    """Layers weighed by precision, with a variance between them where they disagree (Paule and Mandel, 1982)."""
+    within = influence.square().sum(-1) + (FLOOR / 10) ** 2
+
+    def excess(between: float) -> float:
+        precision = 1 / (within + between)
+        mean = (precision * estimates).sum() / precision.sum()
+        return float((precision * (estimates - mean).square()).sum()) - (len(estimates) - 1)
+
+    between = 0.0
+    if excess(0.0) > 0:
+        between = float(optimize.brentq(excess, 0.0, float(estimates.square().sum()) + 1))
+    precision = 1 / (within + between)
     weights = precision / precision.sum()
-    pooled = float((weights * torch.stack(estimates)).sum())
-    return _with_limits(pooled, (weights[:, None] * influence).sum(0))
+    sampled = (weights[:, None] * influence).sum(0).square().sum()
+    error = CERTAIN * float((sampled + between * weights.square().sum()).sqrt()) + FLOOR
+    mean = float((weights * estimates).sum())
+    return mean, (mean - error, mean + error)
 
 
 def _with_limits(estimate: float, influence: Tensor) -> tuple[float, Interval]:

@@ -23,7 +23,7 @@ FLOOR = 1e-6
 TOLERANCE = 2e-3
 """By what share of the squared update one rule may be worse than another and still be preferred (our definition)."""
 
-MOSTLY, TRIFLE = 0.98, 1e-3
+MOSTLY, TRIFLE = 0.98, 5e-4
 """Share of all squared updates, and share of the squared values (our definition); see `common_rules`."""
 
 CERTAIN = 1.98
