@@ -39,6 +39,9 @@ SIGNS = 1e-4
 SLIGHT = 0.01
 """Of the squared values: rules need not be right about smaller squared updates to the same share (our definition)."""
 
+FARTHEST = 2.5
+"""Of the way to its target a rule may go in one layer (our definition); beyond 2 the values diverge."""
+
 _SEARCHED = 32
 _REFITTED, _BETTER = 1e-9, 0.95
 _RIGHT, _AFRESH = 0.01, (0.5, 1.0, 2.0, 4.0)
@@ -77,9 +80,24 @@ class LayerScores:
 
     @property
     def signed(self) -> Bool[Tensor, "rule layer"]:
-        """Whether the signs that make a rule this algorithm cost no more than the noise."""
+        """Whether the signs that make a rule this algorithm cost no more than the noise, and its steps are steps."""
         free = (self.unsigned - self.updates).square().sum((2, 3)) / self.sizes
-        return self.errors.nan_to_num(0) <= 2 * free + SIGNS
+        return (self.errors.nan_to_num(0) <= 2 * free + SIGNS) & self.steps
+
+    @property
+    def steps(self) -> Bool[Tensor, "rule layer"]:
+        """Whether a rule that approaches a bootstrapped target goes at most `FARTHEST` of the way in one layer.
+
+        With longer steps the difference of two nearly equal values imitates anything.
+        """
+        far = [
+            [fit.rule.approaches and -float(fit.weights[-1]) > FARTHEST for fit in row] for row in self.fits
+        ]
+        if self.errors.shape[1] == 1:
+            far = [[any(row)] for row in far]
+        moved = self.values.roll(1) > 0  # before anything has moved the own value is 0, and so is its term
+        moved[0] = len(moved) == 1
+        return ~(torch.tensor(far) & moved)
 
     @property
     def errors(self) -> Float[Tensor, "rule layer"]:

@@ -48,6 +48,11 @@ class Rule:
         return self.discounts is not None or self.name == "residual gradient"
 
     @property
+    def approaches(self) -> bool:
+        """Whether it goes a part, minus its last weight, of the way from an own value to a bootstrapped target."""
+        return self.terms is _kernel_value_iteration
+
+    @property
     def corrects(self) -> bool:
         """Whether it moves values by errors of transitions, so that its last weight must not be 0."""
         return self.bootstraps or self.terms is _gradient_monte_carlo
