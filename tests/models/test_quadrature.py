@@ -43,7 +43,7 @@ def test_the_first_backup_is_the_expected_reward(noise: Noise) -> None:
     system, chosen = DoubleWell(), policy(DoubleWell(), noise)
     variance = {"gaussian": 1.0, "laplace": 2.0, "logistic": np.pi**2 / 3}[noise] * 0.4**2
     s = 0.7
-    mean = float(chosen.mean(torch.tensor([s], dtype=torch.float64)))
+    mean = float(chosen.mean(torch.tensor([s], dtype=torch.float64)).detach())
     expected = -((s - system.goal) ** 2) - system.cost * (mean**2 + variance)
     found = value_by_quadrature(system, chosen, horizon=1, reach=1.0)[0](s)
     assert found == pytest.approx(expected, rel=1e-9)
