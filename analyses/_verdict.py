@@ -133,8 +133,9 @@ def _on_algorithm(result: Result, where: dict[str, int | str]) -> str:
     parts = [f"It runs {algorithm}"]
     if discount is not None and discount.interval is not None:
         low, high = discount.interval
-        limits = _Range(low, high)
-        parts[0] += f" with effective discount {discount.estimate:.3g} (95 % interval {limits})"
+        limits = str(_Range(low, high))
+        told = f"95 % interval {limits}" if " to " in limits else "95 % interval within rounding"
+        parts[0] += f" with effective discount {discount.estimate:.3g} ({told})"
     if members != algorithm:
         parts.append(f"these prompts cannot tell it from the others of its class ({members})")
     if margin is not None and isinstance(margin.estimate, float):

@@ -27,6 +27,8 @@ _FOLDED = {
     "decodability": "Decoding, layer by layer",
     "selectivity": "Selectivity, layer by layer",
     "head_agreement": "Heads, one by one",
+    "rule_error": "Rules, one by one",
+    "rule_response": "Responses, one by one",
 }
 _OPEN = 12
 """Sentences that a section shows; of more, those that say the same elsewhere (`_fold_title`) are folded."""
