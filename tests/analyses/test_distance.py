@@ -166,7 +166,13 @@ def numbers(result: Result) -> Iterator[tuple[str, object]]:
             where = f"{finding.name} {dict(finding.index)}"
             yield f"{where} estimate", finding.estimate
             yield f"{where} interval", finding.interval
-            yield f"{where} control", finding.control and finding.control.estimate
+            # controls of these draw other weights for other parameters, or name the best of rules that do not fit
+            if finding.name not in ("algorithm", "algorithm_class"):
+                yield f"{where} control", finding.control and finding.control.estimate
+
+
+SEARCHED = ("rule_error", "rule_response", "algorithm_margin", "identified_discount")
+"""Errors of rules that do not fit: a search ends where it stalls, which the last digits of the data decide."""
 
 
 def unchanged(here: Result, there: Result) -> None:
@@ -174,7 +180,8 @@ def unchanged(here: Result, there: Result) -> None:
         assert name == other
         for x, y in zip(listed(before), listed(after), strict=True):
             if isinstance(x, float):
-                assert_close(y, x, atol=1e-9, rtol=1e-9, msg=lambda text, name=name: f"{name}: {text}")
+                close = 1e-4 if name.split()[0] in SEARCHED else 1e-9
+                assert_close(y, x, atol=close, rtol=close, msg=lambda text, name=name: f"{name}: {text}")
             else:
                 assert x == y, name
 
