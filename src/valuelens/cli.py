@@ -229,16 +229,18 @@ def doctor(
 
 def main() -> NoReturn:
     """Run the command line and exit: 0 done, 2 bad input, 3 partly unusable, 130 interrupted, 1 a bug (traceback)."""
-    from valuelens.models import InputError
-
     try:
         code = app(standalone_mode=False)
-    except InputError as error:
-        _fail(str(error))
     except TyperException as error:
         _fail(f"the command line must be understood; found {error.format_message()}; see {_help()}")
     except KeyboardInterrupt:
         code = 130
+    except Exception as error:
+        from valuelens.models import InputError  # costs torch, which --help and a mistyped option do not need
+
+        if not isinstance(error, InputError):
+            raise
+        _fail(str(error))
     if code == 130:
         print("valuelens: interrupted; the same command goes on from here", file=sys.stderr)  # noqa: T201
     sys.exit(code or 0)

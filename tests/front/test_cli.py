@@ -257,8 +257,9 @@ def test_the_help_shows_the_defaults_of_the_configuration():
 
 def test_the_help_imports_neither_torch_nor_transformer_lens():
     code = (
-        "import sys; from valuelens.cli import app\n"
-        "try: app(['--help'])\nexcept SystemExit: pass\n"
+        "import sys; from valuelens.cli import main\n"
+        "sys.argv = ['valuelens', '--help']\n"
+        "try: main()\nexcept SystemExit: pass\n"
         "print(sorted({'torch', 'transformer_lens', 'numpy', 'pydantic'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
