@@ -13,7 +13,7 @@ from torch import Tensor
 
 from valuelens.analyses._result import Control, Finding, Result
 from valuelens.analyses._shifts import Shift, shifts
-from valuelens.analyses._subject import FEW, Subject, evaluation_stream, mean_square_ratio
+from valuelens.analyses._subject import FEW, Subject, evaluation_stream, mean_square_ratio, part_of
 from valuelens.models import InputError
 from valuelens.models.icrl import (
     CartPolePool,
@@ -140,12 +140,7 @@ def _values(model: ValueLearner, sample: _Sample) -> Float[Tensor, "batch state"
     features, context = sample.mrp.features, sample.context
     parts = []
     for rows in torch.arange(len(features)).split(_CHUNK):
-        part = Context(
-            states=context.states[rows],
-            features=context.features[rows],
-            rewards=context.rewards[rows],
-            gamma=context.gamma,
-        )
+        part = part_of(context, rows)
         with torch.no_grad():
             prompt = model.prompt(part, features[rows])
             parts.append(model(prompt, num_queries=1 + features.shape[1])[:, 1:])

@@ -10,9 +10,15 @@ import torch
 
 from valuelens.analyses._identification import Identification, identification, pooled_residuals
 from valuelens.analyses._identify_layers import ALGORITHMS
-from valuelens.analyses._identify_sight import part_of
 from valuelens.analyses._result import Array, Control, Finding, Result
-from valuelens.analyses._subject import FEW, Subject, evaluation_stream, in_float64, mean_square_ratio
+from valuelens.analyses._subject import (
+    FEW,
+    Subject,
+    evaluation_stream,
+    in_float64,
+    mean_square_ratio,
+    part_of,
+)
 from valuelens.models import InputError
 from valuelens.models.icrl import Context, Network, TaskConfig, context_of, network_of, task_sampler
 from valuelens.probe import ratio_interval
@@ -38,7 +44,7 @@ def identify(subject: Subject) -> Result:
     """
     exact = in_float64(subject)
     try:
-        return _result(network_of(exact.model), part_of(exact.context, 0, _TASKS), subject.seed)
+        return _result(network_of(exact.model), part_of(exact.context, slice(_TASKS)), subject.seed)
     except InputError as error:
         return Result(kind="in-context-rl", skipped=({"what": "identify", "why": str(error)},))
 
@@ -82,7 +88,9 @@ def _result(network: Network, context: Context, seed: int) -> Result:
 
 
 def _redrawn(network: Network, context: Context, seed: int) -> str | None:
-    """The verdict on the same network with normal weights of the same size; none if it cannot be copied."""
+    """The verdict on the same network with normal weights of the same size; none if it has none or cannot be copied."""
+    if next(network.module.parameters(), None) is None:
+        return None
     try:
         copy, half = deepcopy(network), len(context.states) // 2
         generator = torch.Generator().manual_seed(seed)
@@ -91,17 +99,11 @@ def _redrawn(network: Network, context: Context, seed: int) -> str | None:
                 size = parameter.square().mean().sqrt()
                 drawn = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
                 parameter.copy_(size * drawn.to(parameter))
-        return (
-            identification(copy, part_of(context, half), seed=seed).algorithm if _has_weights(copy) else None
-        )
+        return identification(copy, part_of(context, slice(half, None)), seed=seed).algorithm
     except InputError:
         return "values overflow"
     except (TypeError, RuntimeError):
         return None
-
-
-def _has_weights(network: Network) -> bool:
-    return any(True for _ in network.module.parameters())
 
 
 def _algorithm(found: Identification, redrawn: str | None, n: int) -> Finding:

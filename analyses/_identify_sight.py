@@ -3,11 +3,11 @@
 Shape legend: `rule` one of `ALGORITHMS`, `batch` tasks, `shown` columns whose values are known.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -15,8 +15,9 @@ from torch import Tensor
 from valuelens.analyses._identify_classes import Response
 from valuelens.analyses._identify_layers import LayerScores, layer_data, layer_scores, returned_scores, rolled
 from valuelens.analyses._observation import Observation, observe, observe_returned, read_out_of
-from valuelens.models import InputError
-from valuelens.models.icrl import Context, Network, Slot, counterfactuals
+from valuelens.analyses._subject import another_context, part_of
+from valuelens.models import InputError, patched
+from valuelens.models.icrl import Context, Network, counterfactuals
 from valuelens.probe import RuleFit, Run
 
 UNREAD = 1e-3
@@ -92,31 +93,19 @@ def sight_of(network: Network, context: Context) -> Sight:
     )
 
 
-def part_of(context: Context, start: int, count: int | None = None) -> Context:
-    """Some tasks of a context."""
-    tasks = slice(start, None if count is None else start + count)
-    return Context(
-        states=context.states[tasks],
-        features=context.features[tasks],
-        rewards=context.rewards[tasks],
-        gamma=context.gamma,
-    )
-
-
 def end_to_end(
     sight: Sight,
 ) -> tuple[Float[Tensor, "batch shown"], Float[Tensor, "rule batch shown"]]:
     """The network's last values on held-out tasks, and those of every rule that runs by itself from v = 0."""
     last = sight.seen.values[-1, sight.half :]
-    held_out = part_of(sight.seen.context, sight.half)
+    held_out = part_of(sight.seen.context, slice(sight.half, None))
     return last, torch.stack([rolled(fits, held_out)[:, -last.shape[-1] :] for fits in sight.scores.fits])
 
 
 def exchanged_errors(sight: Sight) -> Float[Tensor, "rule"]:
     """Mean error of every rule over active layers if it is given the rewards of other tasks: the control of errors."""
     scores, half = sight.scores, slice(sight.half, None)
-    context = part_of(sight.seen.context, sight.half)
-    exchanged = replace(context, rewards=context.rewards.roll(1, dims=0))
+    exchanged = another_context(part_of(sight.seen.context, half))
     if sight.runs is not None:
         last = sight.seen.values[-1, half]
         ends = torch.stack([rolled(fits, exchanged)[:, -last.shape[-1] :] for fits in scores.fits])
@@ -139,7 +128,7 @@ def responses_of(sight: Sight, seed: int) -> dict[str, Response]:
         sight: Of the network.
         seed: Decides the prompts.
     """
-    held_out = part_of(sight.seen.context, sight.half, _CHANGED)
+    held_out = part_of(sight.seen.context, slice(sight.half, sight.half + _CHANGED))
     changed = counterfactuals(held_out, torch.Generator().manual_seed(seed))
     before = [rolled(fits, held_out) for fits in sight.scores.fits]
     found = {}
@@ -152,7 +141,12 @@ def responses_of(sight: Sight, seed: int) -> dict[str, Response]:
         found[name] = _response(sight, after, before, ends)
     targets = [slot for slot in sight.network.slots if slot.holds == "target"]
     if targets and sight.runs is None:
-        with _scaled(sight.network, targets):
+        with ExitStack() as shift:
+            for slot in targets:
+                part = ... if slot.index is None else np.s_[..., slot.index]
+                shift.enter_context(
+                    patched(sight.network.module, {slot.hook: lambda shown: SHIFT * shown}, part=part)
+                )
             after = sight.look(held_out).values[-1]
         ends = [rolled(_shifted(fits), held_out) for fits in sight.scores.fits]
         found[DISCOUNT] = _response(sight, after, before, ends)
@@ -181,27 +175,3 @@ def _shifted(fits: tuple[RuleFit, ...]) -> tuple[RuleFit, ...]:
             fit = replace(fit, weights=weights)
         shifted.append(fit)
     return tuple(shifted)
-
-
-@contextmanager
-def _scaled(network: Network, targets: list[Slot]) -> Iterator[None]:
-    """Multiply what target slots show with `SHIFT`, as long as it lasts."""
-    modules = dict(network.module.named_modules())
-
-    def scale(slot: Slot, output: Any) -> Any:
-        whole = output[0] if isinstance(output, tuple) else output
-        scaled = whole.clone()
-        scaled[... if slot.index is None else (..., slot.index)] *= SHIFT
-        return (scaled, *output[1:]) if isinstance(output, tuple) else scaled
-
-    handles = [
-        modules[slot.hook].register_forward_hook(lambda _, __, output, slot=slot: scale(slot, output))
-        for slot in targets
-        if slot.hook in modules
-    ]
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for handle in handles:
-            handle.remove()

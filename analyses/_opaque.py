@@ -36,7 +36,7 @@ from valuelens.analyses._opaque_quantities import (
     quantities,
 )
 from valuelens.analyses._opaque_reading import READABLE, reading
-from valuelens.analyses._opaque_rules import SOFTMAX, FittedRule, fit_rules, part_of
+from valuelens.analyses._opaque_rules import SOFTMAX, FittedRule, fit_rules
 from valuelens.analyses._result import Array, Control, Finding, Result
 from valuelens.analyses._subject import (
     FEW,
@@ -45,6 +45,7 @@ from valuelens.analyses._subject import (
     evaluation_stream,
     first_tasks,
     in_float64,
+    part_of,
 )
 from valuelens.models.icrl import Context, ModelConfig, Transformer
 from valuelens.probe import attention_patterns, decoding_sums, overlap, ratio_interval, residual_stream

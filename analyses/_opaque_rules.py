@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from torch import Tensor
 
+from valuelens.analyses._subject import part_of
 from valuelens.models.icrl import Context
 from valuelens.probe import (
     TD_WEIGHTS,
@@ -83,21 +84,6 @@ def fit_rules(
         name: _fit(name, family, (first, second), (values[:half], values[half:]), num_layers)
         for name, family in _FAMILIES.items()
     }
-
-
-def part_of(context: Context, tasks: slice) -> Context:
-    """Some tasks alone.
-
-    Args:
-        context: One context a task.
-        tasks: Which.
-    """
-    return Context(
-        states=context.states[tasks],
-        features=context.features[tasks],
-        rewards=context.rewards[tasks],
-        gamma=context.gamma,
-    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -363,6 +363,21 @@ def first_tasks(mrp: MarkovRewardProcess, count: int) -> MarkovRewardProcess:
     return replace(mrp, **parts)
 
 
+def part_of(context: Context, tasks: slice | Tensor) -> Context:
+    """The contexts of some tasks alone.
+
+    Args:
+        context: One context a task.
+        tasks: Which.
+    """
+    return Context(
+        states=context.states[tasks],
+        features=context.features[tasks],
+        rewards=context.rewards[tasks],
+        gamma=context.gamma,
+    )
+
+
 def another_context(context: Context) -> Context:
     """The same contexts with the rewards of their neighbours: a control that keeps every marginal."""
     return Context(

@@ -22,7 +22,7 @@ from valuelens.models import InputError, icrl
 from valuelens.probe import share_interval
 
 SEEDS, MEMBERS, PER_NEGATIVE, NUM_TASKS = (0, 1, 2), 30, 15, 128
-NOISES, PER_NOISE, ELSEWHERE = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0), 2, 3
+NOISES, PER_NOISE, ELSEWHERE = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0), 4, 3
 OTHER = {
     "S 12-20, d 6-8, n 40-60": icrl.ZooTask(
         num_states=(12, 20), feature_dim=(6, 8), context_length=(40, 60), num_layers=(3, 10)
@@ -33,7 +33,7 @@ OTHER = {
     "weight noise to .1": icrl.ZooTask(noise=0.1),
     "all slots hidden": icrl.ZooTask(hidden=1.0),
 }
-PER_OTHER, LIMIT = 1, 3.0
+PER_OTHER, LIMIT = 3, 3.0
 TD = "weighted softmax TD"
 DECLINED = ("none of these", "cannot tell these apart")
 RUNS = (

@@ -9,7 +9,7 @@ from threadpoolctl import threadpool_limits
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch and the linear algebra of numpy and scipy use one thread inside the block, and the old number behind it.
+    """Let torch and the linear algebra of numpy and scipy use one thread inside the block, as many as before behind it.
 
     Many small regressions cost ten times as much processor time on two BLAS threads.
 

@@ -14,6 +14,8 @@ from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
+from valuelens.probe._kernel import bilinear_scores, softmax_kernel
+
 _RIDGE = 1e-14  # of the largest eigenvalue: deep layers move little, and their rule is a small one
 _EXACT, _NEARLY = 1e-10, 1e-2
 _SHARPNESSES = (0.0, 1.0, 3.0, 9.0)
@@ -54,6 +56,16 @@ class LayerFit:
     A: Float[Tensor, "feature feature"]
 
 
+def attention(data: UpdateData, A: Float[Tensor, "feature feature"]) -> Float[Tensor, "batch pos key"]:
+    """Softmax over sources of x_src' A x_dest.
+
+    Args:
+        data: One layer.
+        A: Feature block.
+    """
+    return softmax_kernel(bilinear_scores(data.features, data.features[:, :-1], A))
+
+
 def rule_terms(data: UpdateData, A: Float[Tensor, "feature feature"]) -> Float[Tensor, "batch pos 3"]:
     """Kernel averages of R_k, gamma v(S_k) and v(S_{k-1}) at every column: the rule is their product with w.
 
@@ -61,7 +73,7 @@ def rule_terms(data: UpdateData, A: Float[Tensor, "feature feature"]) -> Float[T
         data: One layer.
         A: Feature block; K = softmax over sources of x_src' A x_dest.
     """
-    averages: Tensor = _attention(data, A) @ _quantities(data)
+    averages: Tensor = attention(data, A) @ _quantities(data)
     return averages
 
 
@@ -156,20 +168,16 @@ def _linearised(data: UpdateData, A: Tensor) -> tuple[float, Tensor, Tensor]:
     The rule's derivative in A is a covariance under the attention: d(K e)_j / dA = sum_k K_jk (e_k - (K e)_j) x_k x_j'.
     What a change of w could undo is projected out of it (variable projection, Kaufman 1975).
     """
-    attention, quantities, sources = _attention(data, A), _quantities(data), data.features[:, :-1]
-    terms = attention @ quantities
+    pattern, quantities, sources = attention(data, A), _quantities(data), data.features[:, :-1]
+    terms = pattern @ quantities
     w = _solve(terms, data.update)
     each, average = (quantities @ w)[..., None], (terms @ w)[..., None]
-    covariance = attention @ (each * sources) - average * (attention @ sources)
+    covariance = pattern @ (each * sources) - average * (pattern @ sources)
     jacobian = einsum(covariance, data.features, "b j source, b j dest -> b j source dest").flatten(2)
     jacobian = (jacobian - terms @ _solve(terms, jacobian)).flatten(0, 1)
     residual = (data.update - average[..., 0]).flatten()
     total = data.update.square().sum().clamp(min=torch.finfo(A.dtype).tiny)
     return float(residual.square().sum() / total), jacobian.mT @ residual, jacobian.mT @ jacobian
-
-
-def _attention(data: UpdateData, A: Tensor) -> Tensor:
-    return torch.softmax(data.features @ A.mT @ data.features[:, :-1].mT, dim=-1)
 
 
 def _quantities(data: UpdateData) -> Tensor:

@@ -1,7 +1,7 @@
 """Fits of rules to the value updates of one layer: weights in closed form inside, shapes searched outside.
 
 Softmax kernels by Levenberg-Marquardt with the weights projected out (variable projection), decays, discounts and
-ridges by scipy's bounded and simplex searches. Shape legend as in `_rules`.
+ridges by scipy's bounded Gauss-Newton. Shape legend as in `_rules`.
 """
 
 import math
@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy import optimize
 from torch import Tensor
 
-from valuelens.probe._reparameterisation import UpdateData
-from valuelens.probe._rules import Rule, RuleFit, attention, return_quantities, square, td_quantities
+from valuelens.probe._reparameterisation import UpdateData, attention
+from valuelens.probe._rules import Rule, RuleFit, return_quantities, square, td_quantities
 
 _RIDGE = 1e-14
 _VANISHING = 1e-12

@@ -16,8 +16,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from valuelens.probe._reparameterisation import UpdateData
-from valuelens.probe._rivals import lstd, monte_carlo, monte_carlo_returns
+from valuelens.probe._reparameterisation import UpdateData, attention
+from valuelens.probe._rivals import (
+    linear_td_kernel,
+    lstd,
+    monte_carlo,
+    monte_carlo_returns,
+    residual_gradient_kernel,
+    td_lambda_kernel,
+)
 
 Terms = Callable[[UpdateData, Tensor], Tensor]
 
@@ -122,11 +129,6 @@ def same_state(
     return shared / shared.sum(-1, keepdim=True)
 
 
-def attention(data: UpdateData, A: Float[Tensor, "feature feature"]) -> Float[Tensor, "batch pos key"]:
-    """Softmax over sources of x_src' A x_dest."""
-    return torch.softmax(data.features @ A.mT @ data.features[:, :-1].mT, dim=-1)
-
-
 def td_quantities(data: UpdateData) -> Float[Tensor, "batch key 3"]:
     """R_k, v(S_k) and v(S_{k-1}) of every transition."""
     return torch.stack([data.rewards, data.values[:, 1:], data.values[:, :-1]], dim=-1)
@@ -148,7 +150,7 @@ _LEAST = 0.1
 
 
 def _linear(data: UpdateData) -> Tensor:
-    return data.features @ data.features[:, :-1].mT / data.rewards.shape[1]
+    return linear_td_kernel(data.features, data.rewards.shape[1])
 
 
 def _softmax_td(data: UpdateData, shape: Tensor) -> Tensor:
@@ -164,16 +166,13 @@ def _tabular_td(data: UpdateData, _: Tensor) -> Tensor:
 
 
 def _td_lambda(data: UpdateData, shape: Tensor) -> Tensor:
-    n = data.rewards.shape[1]
-    steps = torch.arange(n, dtype=data.features.dtype)
-    decays = torch.pow(shape[0], (steps[:, None] - steps).clamp(min=0)).tril()
-    return _linear(data) @ (decays.mT @ td_quantities(data))
+    kernel = td_lambda_kernel(data.features, data.rewards.shape[1], decay=float(shape[0]))
+    return kernel @ td_quantities(data)
 
 
 def _residual_gradient(data: UpdateData, shape: Tensor) -> Tensor:
-    x, discount = data.features, shape[0]
-    kernel = x @ (x[:, :-1] - discount * x[:, 1:]).mT / data.rewards.shape[1]
-    return kernel @ torch.stack([data.rewards, discount * data.values[:, 1:] - data.values[:, :-1]], dim=-1)
+    kernel = residual_gradient_kernel(data.features, data.rewards.shape[1], gamma=float(shape[0]))
+    return kernel @ torch.stack([data.rewards, shape[0] * data.values[:, 1:] - data.values[:, :-1]], dim=-1)
 
 
 def _gradient_monte_carlo(data: UpdateData, shape: Tensor) -> Tensor:

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from valuelens.analyses._opaque_rules import SOFTMAX, fit_rules, part_of
+from valuelens.analyses._opaque_rules import SOFTMAX, fit_rules
+from valuelens.analyses._subject import part_of
 from valuelens.models.icrl import Context, TaskConfig, context_of, task_sampler, theta_star
 from valuelens.probe import inner_product_scores, linear_td, softmax_kernel, tabular_td
 
