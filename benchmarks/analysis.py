@@ -45,12 +45,20 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/analysis"))
     asked = parser.parse_args()
     last = icrl.pretrain(icrl.RunConfig(), asked.out)[0].path
+    opaque = icrl.run_config({"model": {"arch": "transformer"}, "train": {"steps": 200}}, where="benchmark")
+    transformer = icrl.pretrain(opaque, asked.out.with_name(f"{asked.out.name}-transformer"))[0].path
     everything = ",".join(name for name in ANALYSES if name != "generalisation")
     rows = {
         "everything but generalisation, one checkpoint": cost(last, "--only", everything),
         "everything, one checkpoint": cost(last),
+        "everything, one transformer": cost(transformer),
         f"everything, a run of {len(icrl.checkpoint_paths(asked.out))} checkpoints": cost(asked.out),
-        **{f"`--only {name}`, one checkpoint": cost(last, "--only", name) for name in ANALYSES},
+        **{
+            f"`--only {name}`, one {'transformer' if name == 'opaque' else 'checkpoint'}": cost(
+                transformer if name == "opaque" else last, "--only", name
+            )
+            for name in ANALYSES
+        },
     }
     frame = pd.DataFrame(rows).T
     frame["of the first row"] = frame.processor / frame.processor.iloc[0]
@@ -59,9 +67,8 @@ def main() -> None:
         "# What an analysis costs\n\n"
         f"Command: `python benchmarks/analysis.py`, {os.cpu_count()} cores, one process. Default model and options "
         "(256 tasks); imports, figures and report included. A run asks every question of its first, middle and last "
-        "checkpoint, emergence of all, generalisation of the last.\n\n"
-        + frame.to_markdown(floatfmt=(".1f", ".1f", ".1f", ".0f", ".2f"))
-        + "\n",
+        "checkpoint, emergence of all, identify, opaque and generalisation of the last. The transformer is the default "
+        "one after 200 steps.\n\n" + frame.to_markdown(floatfmt=(".1f", ".1f", ".1f", ".0f", ".2f")) + "\n",
         encoding="utf-8",
     )
 

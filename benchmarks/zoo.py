@@ -200,8 +200,8 @@ def discounts(rows: pd.DataFrame) -> str:
     off = (named.discount - named.gamma).abs()
     holds = (named.low <= named.gamma) & (named.gamma <= named.high)
     return (
-        f"Effective discount of softmax TD: off gamma by {off.median():.4f} (median), {off.max():.4f} (worst). Weight "
-        f"noise moves the discount itself, so its interval need not hold gamma; it does in {share(holds)}.\n\n"
+        f"Effective discount of softmax TD: off gamma by {off.median():.4f} (median), {off.max():.4f} (worst). Its "
+        f"interval is over tasks and leaves weight noise out; it holds gamma in {share(holds)}.\n\n"
     )
 
 
