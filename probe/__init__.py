@@ -98,6 +98,10 @@ from valuelens.probe._rule_runs import run_rule as run_rule
 from valuelens.probe._rules import RULES as RULES
 from valuelens.probe._rules import Rule as Rule
 from valuelens.probe._rules import RuleFit as RuleFit
+from valuelens.probe._sequences import Sampling as Sampling
+from valuelens.probe._sequences import Sequences as Sequences
+from valuelens.probe._sequences import sampled_logits as sampled_logits
+from valuelens.probe._sequences import sequences as sequences
 from valuelens.probe._slots import attention_patterns as attention_patterns
 from valuelens.probe._slots import block_hooks as block_hooks
 from valuelens.probe._slots import captured as captured

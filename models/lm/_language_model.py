@@ -1,0 +1,43 @@
+"""A language model that can be measured, with its tokenizer and where both come from."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LanguageModel:
+    """A causal language model of transformers, in evaluation mode, its parameters frozen.
+
+    Attributes:
+        model: It; `model.dtype` and `model.device` are those asked for.
+        tokenizer: Its own; none where only token ids can be used.
+        name: As it was asked for, with `@revision` where one was.
+        family: `model_type` of its configuration: llama, olmo2, gpt2, ...
+        sha256: Of its weights.
+        origin: What else provenance records: revision, base and adapter, quantisation.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase | None
+    name: str
+    family: str
+    sha256: str
+    origin: dict[str, Any]
+
+    @property
+    def num_layers(self) -> int:
+        """Blocks."""
+        return int(self.model.config.get_text_config().num_hidden_layers)
+
+    @property
+    def d_model(self) -> int:
+        """Width of the residual stream."""
+        return int(self.model.config.get_text_config().hidden_size)
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.model.device
