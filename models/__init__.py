@@ -1,5 +1,6 @@
 """What runs: environments, prompts, architectures, constructions, training and checkpoints."""
 
+from valuelens.models._devices import device as device
 from valuelens.models._errors import InputError as InputError
 from valuelens.models._files import atomic_path as atomic_path
 from valuelens.models._files import clear_temporaries as clear_temporaries

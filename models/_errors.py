@@ -1,5 +1,13 @@
 """The one error that means: the input is at fault, not the program."""
 
+import textwrap
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_LONGEST = 200
+
 
 class InputError(ValueError):
     """Bad input, told in one line: what must hold; what was found; where.
@@ -24,3 +32,22 @@ class InputError(ValueError):
     def __reduce__(self) -> tuple[type["InputError"], tuple[str, str, str]]:
         """Pickled by its parts, so that it comes back whole from another process."""
         return type(self), (self.must, self.found, self.where)
+
+
+@contextmanager
+def told(must: str, where: str) -> Iterator[None]:
+    """Turn whatever foreign code raises inside the block into one line; an `InputError` passes as it is.
+
+    Args:
+        must: What must hold.
+        where: Whose code it is.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:  # foreign code may raise anything
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(frame.filename).name} line {frame.lineno}"
+        message = textwrap.shorten(str(error), _LONGEST, placeholder=" ...")
+        raise InputError(must, f"found {type(error).__name__}: {message} ({place})", where) from error

@@ -1,6 +1,7 @@
-"""Files that are either the old ones or the new ones: write to a temporary name, then rename."""
+"""Files that are either the old ones or the new ones (write to a temporary name, then rename), and their hashes."""
 
 import contextlib
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -55,6 +56,22 @@ def clear_temporaries(folder: Path) -> None:
     """Remove what a killed run left half-written in a folder."""
     for leftover in folder.glob(f"{_TEMPORARY}*"):
         _remove(leftover)
+
+
+def content_hash(path: Path) -> str | None:
+    """sha256 of a file, or of all files of a folder and their names; none if there is neither.
+
+    Args:
+        path: It need not be a path on this machine at all.
+    """
+    if path.is_dir():
+        files = sorted(each for each in path.rglob("*") if each.is_file())
+        parts = [f"{each.relative_to(path).as_posix()} {content_hash(each)}\n" for each in files]
+        return hashlib.sha256("".join(parts).encode()).hexdigest()
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _remove(path: Path) -> None:

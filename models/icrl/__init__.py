@@ -1,9 +1,9 @@
 """In-context reinforcement learning: tasks, prompts, architectures, constructions and training."""
 
+from valuelens.models._files import content_hash as content_hash
 from valuelens.models._threads import one_thread as one_thread
 from valuelens.models.icrl._adapter import Adapter as Adapter
 from valuelens.models.icrl._adapter import check_network as check_network
-from valuelens.models.icrl._adapter import content_hash as content_hash
 from valuelens.models.icrl._adapter import import_adapter as import_adapter
 from valuelens.models.icrl._build import build as build
 from valuelens.models.icrl._build import deeper as deeper

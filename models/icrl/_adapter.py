@@ -3,13 +3,7 @@
 Shape legend: `batch` contexts, `query` the query S_n, then extra query columns.
 """
 
-import hashlib
-import importlib
-import sys
-import textwrap
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,13 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from valuelens.models._errors import InputError
+from valuelens.models._errors import InputError, told
+from valuelens.models._imported import import_named
 from valuelens.models.icrl._config import TaskConfig
 from valuelens.models.icrl._mrp import Context
 from valuelens.models.icrl._network import Network, Slot
 
 _MEMBERS = ("module", "slots", "inputs", "values")
-_LONGEST = 200
 _SAME = 1e-5
 
 
@@ -84,33 +78,19 @@ def import_adapter(name: str) -> Adapter:
         name: `package.module:Name`.
 
     Raises:
-        InputError: The name has another form, there is no such module or no such name in it, or importing raises.
+        InputError: The name has another form, there is no such module or no such name in it, importing raises, or
+            what it names cannot be called.
 
     Example:
         >>> adapter = import_adapter("valuelens.models.icrl:network_of")
         >>> adapter.file.name
         '__init__.py'
     """
-    module, _, member = name.partition(":")
-    if not (member.isidentifier() and all(part.isidentifier() for part in module.split("."))):
-        must = "an adapter must be named package.module:Name"
-        raise InputError(must, f"found {name!r}", "option --adapter")
-    with told("an adapter must be importable", f"adapter {name}"):
-        try:
-            importlib.invalidate_caches()
-            imported = importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-                raise  # something that the adapter itself needs
-            must = "an adapter's module must be installed, or on PYTHONPATH"
-            raise InputError(must, f"found no {error.name}", f"adapter {name}") from None
-    if not hasattr(imported, member):
-        raise InputError(f"{module} must have {member}", "found no such name", f"adapter {name}")
-    if not callable(make := getattr(imported, member)):
+    imported = import_named(name, "adapter")
+    if not callable(imported.value):
         must = "an adapter must be callable with a path"
-        raise InputError(must, f"found {type(make).__name__}", f"adapter {name}")
-    file = getattr(sys.modules[module], "__file__", None)
-    return Adapter(name=name, make=make, file=Path(file) if file else None)
+        raise InputError(must, f"found {type(imported.value).__name__}", f"adapter {name}")
+    return Adapter(name=name, make=imported.value, file=imported.file)
 
 
 def check_network(network: Network, context: Context, *, where: str) -> None:
@@ -146,38 +126,3 @@ def _apart(one: Tensor, other: Tensor) -> bool:
     """Whether values of S_n differ by more than rounding in single precision; what is not finite is told elsewhere."""
     difference = (one[:, :1] - other[:, :1]).abs().nan_to_num(0.0)
     return bool((difference > _SAME * one[:, :1].abs().nan_to_num(0.0).max()).any())
-
-
-@contextmanager
-def told(must: str, where: str) -> Iterator[None]:
-    """Turn whatever foreign code raises inside the block into one line; an `InputError` passes as it is.
-
-    Args:
-        must: What must hold.
-        where: Whose code it is.
-    """
-    try:
-        yield
-    except InputError:
-        raise
-    except (Exception, SystemExit) as error:  # foreign code may raise anything
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{Path(frame.filename).name} line {frame.lineno}"
-        message = textwrap.shorten(str(error), _LONGEST, placeholder=" ...")
-        raise InputError(must, f"found {type(error).__name__}: {message} ({place})", where) from error
-
-
-def content_hash(path: Path) -> str | None:
-    """sha256 of a file, or of all files of a folder and their names; none if there is neither.
-
-    Args:
-        path: What an adapter loads; it need not be a path on this machine at all.
-    """
-    if path.is_dir():
-        files = sorted(each for each in path.rglob("*") if each.is_file())
-        parts = [f"{each.relative_to(path).as_posix()} {content_hash(each)}\n" for each in files]
-        return hashlib.sha256("".join(parts).encode()).hexdigest()
-    if not path.is_file():
-        return None
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -4,13 +4,13 @@ A configuration holds only what changes the answer. The defaults stand here and 
 reads them from here.
 """
 
-import json
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from valuelens.models._errors import InputError
+from valuelens.models._runs import read_json
+from valuelens.models._settings import Frozen, validated
 
 Arch = Literal["tsm", "dual", "linear", "transformer"]
 Weights = Literal["restricted", "full", "factored"]
@@ -18,11 +18,7 @@ Features = Literal["sphere", "uniform", "one-hot"]
 Loss = Literal["td", "neu", "monte-carlo", "true-value"]
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class TaskConfig(_Frozen):
+class TaskConfig(Frozen):
     """The distribution of Markov reward processes and of contexts that a model learns in.
 
     Attributes:
@@ -64,7 +60,7 @@ class TaskConfig(_Frozen):
         return self
 
 
-class ModelConfig(_Frozen):
+class ModelConfig(Frozen):
     """An in-context value learner.
 
     Attributes:
@@ -104,7 +100,7 @@ class ModelConfig(_Frozen):
         return self
 
 
-class TrainConfig(_Frozen):
+class TrainConfig(Frozen):
     """How it was trained.
 
     Attributes:
@@ -128,7 +124,7 @@ class TrainConfig(_Frozen):
     dtype: Literal["float32", "float64"] = "float32"
 
 
-class RunConfig(_Frozen):
+class RunConfig(Frozen):
     """Everything that decides a training run."""
 
     task: TaskConfig = TaskConfig()
@@ -155,43 +151,11 @@ def run_config(data: dict[str, Any], *, where: str) -> RunConfig:
     Raises:
         InputError: A key is unknown or a value is out of range; the line names the key and the finding.
     """
-    try:
-        return RunConfig.model_validate(data)
-    except ValidationError as error:
-        raise as_input_error(error, where) from None
+    return validated(RunConfig, data, where)
 
 
 def load_config(path: Path) -> RunConfig:
     """The configuration in a `config.json`; raises `InputError` if there is none or it is not one of ours."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError("a checkpoint or run has a config.json", "found none", str(path)) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError("config.json must be readable JSON", f"found {error}", str(path)) from None
-    if not isinstance(data, dict) or not {"task", "model"} <= set(data):
-        found = sorted(data)[:6] if isinstance(data, dict) else type(data).__name__
-        raise InputError("config.json must hold task and model", f"found {found}", str(path))
+    data = read_json(path, ("task", "model"))
     extra = {"step", "num_seeds"}
     return run_config({key: value for key, value in data.items() if key not in extra}, where=str(path))
-
-
-def as_input_error(error: ValidationError, where: str) -> InputError:
-    """What pydantic found first, in one line that names the key.
-
-    Args:
-        error: Of a configuration.
-        where: Named in the error.
-    """
-    first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"]) or "config"
-    if first["type"] == "missing":
-        return InputError(f"{key} must be given", "found none", f"{where}, key {key}")
-    if first["type"] == "extra_forbidden":
-        return InputError("config keys must be known ones", f"found unknown key {key}", where)
-    message = first["msg"].removeprefix("Value error, ")
-    if "; found" in message:
-        must, found = message.split("; ", 1)
-        return InputError(must, found, f"{where}, key {key}")
-    rule = message.removeprefix("Input should be ").removeprefix("a valid ")
-    return InputError(f"{key} must be {rule}", f"found {first['input']!r}", f"{where}, key {key}")

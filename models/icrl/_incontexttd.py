@@ -24,7 +24,8 @@ from numpy import ndarray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from valuelens.models._errors import InputError
-from valuelens.models.icrl._config import ModelConfig, TaskConfig, as_input_error
+from valuelens.models._settings import as_input_error
+from valuelens.models.icrl._config import ModelConfig, TaskConfig
 from valuelens.models.icrl._linear_attention import LinearAttention, linear_attention_from_matrices
 
 _DATA, _SETTINGS = "data.npz", "params.json"

@@ -4,19 +4,26 @@ Tasks are drawn in blocks of `_BLOCK` steps, so that a checkpoint is (weights, o
 start of the block, log); the same seed gives the same bits however often the run was interrupted.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
-from joblib import Parallel, delayed
 from torch import Tensor
 
-from valuelens.models._errors import InputError
-from valuelens.models._files import atomic_path, clear_temporaries
+from valuelens.models._files import clear_temporaries
+from valuelens.models._runs import (
+    Progress,
+    claim,
+    diverged,
+    optimiser_tensors,
+    read_json,
+    restore_optimiser,
+    train_seeds,
+    write_metrics,
+)
 from valuelens.models._threads import one_thread
 from valuelens.models.icrl._build import build
 from valuelens.models.icrl._checkpoint import (
@@ -35,9 +42,6 @@ from valuelens.models.icrl._tasks import resolve_task, task_sampler
 _BLOCK = 16
 _LOGGED = 200
 _COLUMNS = ("step", "loss", "gradient_norm", "msve", "msve_constant", "mean_square_value")
-
-Progress = Callable[[int, int], None]
-"""Called as progress(steps done since the last call, seed)."""
 
 
 def checkpoint_steps(steps: int, num_checkpoints: int) -> list[int]:
@@ -83,34 +87,17 @@ def pretrain(
         InputError: `out` holds results of another configuration or cannot be written; the loss is not finite.
     """
     config = config.model_copy(update={"task": resolve_task(config.task)})
-    _claim(config, out, num_seeds)
+    claim(out, {"num_seeds": num_seeds, **config.model_dump()}, _described)
     seeds = range(config.train.seed, config.train.seed + num_seeds)
     runs = [out if num_seeds == 1 else out / f"seed-{seed}" for seed in seeds]
     configs = [
         config.model_copy(update={"train": config.train.model_copy(update={"seed": seed})}) for seed in seeds
     ]
-    if jobs == 1 or num_seeds == 1:
-        for each, run in zip(configs, runs, strict=True):
-            _train(each, run, device, progress)
-    else:
-        work = [delayed(_train)(each, run, device, None) for each, run in zip(configs, runs, strict=True)]
-        for seed in Parallel(n_jobs=jobs, return_as="generator_unordered")(work):
-            if progress:
-                progress(config.train.steps, seed)
-    write_metrics(out)
+    train_seeds(_train, dict(zip(runs, configs, strict=True)), device=device, jobs=jobs, progress=progress)
     last = {each.seed: each for each in checkpoint_paths(out)}
+    states = {seed: read_tensors(each.path / "state.safetensors") for seed, each in last.items()}
+    write_metrics(out, {seed: state["log"] for seed, state in states.items()}, _COLUMNS)
     return [last[seed] for seed in seeds]
-
-
-def write_metrics(out: Path) -> None:
-    """`metrics.parquet` of a run from the logs in its newest checkpoints: a row for each logged step and seed."""
-    last = {each.seed: each for each in checkpoint_paths(out)}
-    frames = []
-    for seed, each in last.items():
-        log = read_tensors(each.path / "state.safetensors")["log"].numpy()
-        frames.append(pd.DataFrame(log, columns=list(_COLUMNS)).astype({"step": int}).assign(seed=seed))
-    with atomic_path(out / "metrics.parquet") as temporary:
-        pd.concat(frames).to_parquet(temporary, index=False)
 
 
 @dataclass(slots=True)
@@ -194,70 +181,26 @@ def _log(loop: _Loop, batch: Batch, loss: Tensor, norm: Tensor, value: Tensor) -
     errors = [(predictor - batch.true_value).square().mean() for predictor in (value, batch.constant)]
     row = torch.stack([loss, norm, *errors, batch.true_value.square().mean()]).tolist()
     if not np.isfinite(row).all():
-        raise _diverged(loop, f"loss {row[0]}")
+        raise diverged(loop.step, f"loss {row[0]}")
     loop.log.append([float(loop.step), *row])
-
-
-def _diverged(loop: _Loop, found: str) -> InputError:
-    return InputError(
-        "training must stay finite", f"found {found} at step {loop.step}", "option --learning-rate"
-    )
 
 
 def _save(config: RunConfig, run: Path, loop: _Loop) -> None:
     if not all(bool(parameter.isfinite().all()) for parameter in loop.model.parameters()):
-        raise _diverged(loop, "NaN or infinite weights")
+        raise diverged(loop.step, "NaN or infinite weights")
     state = {
         "generator": loop.block_start,
         "log": torch.tensor(loop.log, dtype=torch.float64).view(-1, len(_COLUMNS)),
+        **optimiser_tensors(loop.model, loop.optimiser),
     }
-    for name, parameter in loop.model.named_parameters():
-        for key, tensor in loop.optimiser.state.get(parameter, {}).items():
-            state[f"{name}.{key}"] = tensor.cpu()
     save_checkpoint(checkpoint_folder(run, loop.step), loop.model, config, step=loop.step, state=state)
 
 
 def _restore(loop: _Loop, state: dict[str, Tensor], step: int) -> None:
     loop.step, loop.block_start, loop.log = step, state["generator"], state["log"].tolist()
-    keys = ("step", "exp_avg", "exp_avg_sq")
-    for name, parameter in loop.model.named_parameters():
-        loop.optimiser.state[parameter] = {
-            key: state[f"{name}.{key}"].to(parameter.device) for key in keys if f"{name}.{key}" in state
-        }
+    restore_optimiser(loop.model, loop.optimiser, state)
 
 
-def _claim(config: RunConfig, out: Path, num_seeds: int) -> None:
-    clear_temporaries(out)
-    path = out / "config.json"
-    ours = {"num_seeds": num_seeds, **config.model_dump()}
-    if path.exists():
-        theirs = load_config(path).model_dump()
-        theirs["num_seeds"] = json.loads(path.read_text(encoding="utf-8")).get("num_seeds", 1)
-        key, found, wanted = _first_difference(theirs, ours)
-        if key:
-            raise InputError(
-                f"results of the same configuration are continued: {key} must be {wanted!r}",
-                f"found {found!r}",
-                f"{path} (--overwrite starts afresh)",
-            )
-        return
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputError(
-            "the output must be a new folder or a run",
-            "found other files",
-            f"{out} (--overwrite starts afresh)",
-        )
-    with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(ours, indent=2) + "\n", encoding="utf-8")
-
-
-def _first_difference(theirs: dict[str, object], ours: dict[str, object]) -> tuple[str, object, object]:
-    for key, wanted in ours.items():
-        found = theirs.get(key)
-        if isinstance(wanted, dict) and isinstance(found, dict):
-            inner, there, here = _first_difference(found, wanted)
-            if inner:
-                return f"{key}.{inner}", there, here
-        elif found != wanted:
-            return key, found, wanted
-    return "", None, None
+def _described(path: Path) -> dict[str, Any]:
+    theirs = load_config(path).model_dump()
+    return {"num_seeds": read_json(path, ()).get("num_seeds", 1), **theirs}
