@@ -30,15 +30,23 @@ class Prompt:
 class Task(Protocol):
     """A task, yours or ours: implement these and name it as `--task package.module:Name`.
 
-    Attributes:
-        reward_range: Least and largest reward possible.
-        completion_length: Tokens of a completion; the most where completions may end earlier.
-        ends: Whether a completion may end with the tokenizer's end-of-sequence token before that.
+    What is read here as a property may be a plain attribute, or a field of a frozen dataclass.
     """
 
-    reward_range: tuple[float, float]
-    completion_length: int
-    ends: bool
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        """Least and largest reward possible."""
+        ...
+
+    @property
+    def completion_length(self) -> int:
+        """Tokens of a completion; the most where completions may end earlier."""
+        ...
+
+    @property
+    def ends(self) -> bool:
+        """Whether a completion may end with the tokenizer's end-of-sequence token before that."""
+        ...
 
     def prompts(self, count: int, generator: torch.Generator) -> list[Prompt]:
         """Draw prompts.
@@ -61,13 +69,12 @@ class Task(Protocol):
 
 @runtime_checkable
 class PretrainingTask(Task, Protocol):
-    """A task that a language model can be pretrained on from nothing.
+    """A task that a language model can be pretrained on from nothing."""
 
-    Attributes:
-        vocabulary: Every word of its texts, which are words with spaces between them.
-    """
-
-    vocabulary: Sequence[str]
+    @property
+    def vocabulary(self) -> Sequence[str]:
+        """Every word of its texts, which are words with spaces between them."""
+        ...
 
     def corpus(self, count: int, shuffled: float, generator: torch.Generator) -> list[str]:
         """Draw texts to pretrain on: prompts with answers.
