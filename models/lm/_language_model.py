@@ -41,3 +41,15 @@ class LanguageModel:
     def device(self) -> torch.device:
         """Where it computes."""
         return self.model.device
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids that it has embeddings for; the tokenizer may use fewer."""
+        embeddings: Any = self.model.get_input_embeddings()
+        return int(embeddings.weight.shape[0])
+
+    @property
+    def context_window(self) -> int | None:
+        """Most tokens that it can read; none where its configuration sets no limit."""
+        window = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        return None if window is None else int(window)
