@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from valuelens.models.lm._task import Prompt
+
 Tokens = tuple[int, ...]
 
 
@@ -23,6 +25,7 @@ class Rollouts:
         targets: Right tokens, aligned with the completion, whose mean probability is the differentiable reward.
         mask: Tokens of the completion that the loss counts (1), if it left some out.
         reward_range: Least and largest reward possible, where the task says so.
+        prompts: What was asked, for rewards of other completions, where it is known.
         skipped: Rows that could not be used, with `what` and `why`; an empty completion is kept and listed.
         source: Where they come from, in words.
     """
@@ -39,6 +42,7 @@ class Rollouts:
     targets: tuple[Tokens, ...] | None = None
     mask: tuple[Tokens, ...] | None = None
     reward_range: tuple[float, float] | None = None
+    prompts: tuple[Prompt, ...] | None = None
     skipped: tuple[Mapping[str, str], ...] = field(default_factory=tuple)
     source: str = ""
 
