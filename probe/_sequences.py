@@ -59,6 +59,14 @@ class Sequences:
             input_ids=self.input_ids[start:stop, :width], prompt_length=prompt, completion_length=completion
         )
 
+    def to(self, device: torch.device) -> "Sequences":
+        """The same on another device."""
+        return Sequences(
+            input_ids=self.input_ids.to(device),
+            prompt_length=self.prompt_length.to(device),
+            completion_length=self.completion_length.to(device),
+        )
+
 
 def sequences(
     prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], *, pad_id: int = 0
@@ -109,21 +117,28 @@ class Sampling:
 
 
 def sampled_logits(
-    logits: Float[Tensor, "*batch vocabulary"], sampling: Sampling
+    logits: Float[Tensor, "*batch vocabulary"],
+    sampling: Sampling,
+    drawn: Int[Tensor, "*batch"] | None = None,
 ) -> Float[Tensor, "*batch vocabulary"]:
     """Logits of the distribution really sampled from: -inf outside top-k and top-p (in this order, as HF `generate`).
+
+    The edge of the nucleus moves with rounding: a token drawn in bfloat16 may lie just outside of it when it is scored.
 
     Args:
         logits: Of the model.
         sampling: Temperature first, then top-k, then top-p.
+        drawn: Tokens that were drawn, and so belong to the set wherever its edge comes to lie.
     """
-    scaled = logits / sampling.temperature
+    whole = scaled = logits / sampling.temperature
     if sampling.top_k:
         least = scaled.topk(min(sampling.top_k, scaled.shape[-1])).values[..., -1:]
         scaled = scaled.masked_fill(scaled < least, -torch.inf)
     if sampling.top_p < 1:
-        ordered, order = scaled.sort(descending=True)
+        ordered, order = scaled.detach().sort(descending=True, stable=True)
         before = ordered.softmax(-1).cumsum(-1) - ordered.softmax(-1)
         out = torch.zeros_like(before, dtype=torch.bool).scatter(-1, order, before >= sampling.top_p)
         scaled = scaled.masked_fill(out, -torch.inf)
-    return scaled
+    if drawn is None or scaled is whole:
+        return scaled
+    return scaled.scatter(-1, drawn[..., None], whole.gather(-1, drawn[..., None]))
