@@ -3,14 +3,15 @@
 Value errors have heavy tails: few contexts hold most of the error. Each resample is therefore measured in its own
 standard error, which keeps the stated rate (`benchmarks/coverage.md`) where BCa intervals did not.
 
-Shape legend: `task` one value (or one numerator and denominator) for each task, `seed` one for each training seed.
+Shape legend: `task` one value (or one numerator and denominator) for each task, `seed` one for each training seed,
+`observation` values of clusters.
 """
 
 import warnings
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
@@ -96,6 +97,50 @@ def ratio_interval(
     if min(x.min(), y.min()) >= 0:
         low = max(low, 0.0)
     return (low, high) if np.isfinite([low, high]).all() else None
+
+
+def median_interval(
+    sample: Float[Tensor, "observation"],
+    cluster: Int[Tensor, "observation"],
+    *,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> Interval | None:
+    """Interval of the median over observations that come in clusters, which are resampled whole (percentiles).
+
+    None for fewer than three clusters, without spread, or if a value is not finite.
+
+    Args:
+        sample: One value an observation.
+        cluster: That it belongs to, such as the rollout of a state.
+        seed: Of the resampling only.
+        confidence: Its level.
+
+    Example:
+        >>> import torch
+        >>> low, high = median_interval(torch.arange(90.0), torch.arange(90) // 3)
+        >>> low < 44.5 < high
+        True
+    """
+    values = sample.detach().double().cpu().numpy()
+    member = np.unique(cluster.cpu().numpy(), return_inverse=True)[1]
+    if not len(values) or member.max() < 2 or not np.isfinite(values).all() or np.ptp(values) == 0:
+        return None
+    groups = [values[member == each] for each in range(member.max() + 1)]
+
+    def median(drawn: NDArray[np.int64]) -> float:
+        return float(np.median(np.concatenate([groups[each] for each in drawn])))
+
+    limits = stats.bootstrap(
+        (np.arange(len(groups)),),
+        median,
+        vectorized=False,
+        n_resamples=RESAMPLES,
+        confidence_level=confidence,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    return float(limits.low), float(limits.high)
 
 
 def share_interval(hits: int, total: int, *, confidence: float = 0.95) -> Interval | None:

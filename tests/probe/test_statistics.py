@@ -24,6 +24,7 @@ from valuelens.probe import (
     inner_product_interval,
     kernel_diagonality,
     mean_interval,
+    median_interval,
     ratio_interval,
     share_interval,
     state_kernel_from_scores,
@@ -220,3 +221,22 @@ def test_the_interval_of_a_share_covers(generator: torch.Generator) -> None:
     covered = sum(within(share_interval(int(k), TASKS), 0.1) for k in hits)
     assert covered / REPLICATES > 0.95 - 3 * STANDARD_ERROR  # exact, so it may cover more
     assert share_interval(0, 0) is None
+
+
+def test_the_median_of_clusters_has_an_interval_that_covers(generator: torch.Generator) -> None:
+    """Exponential values shared by the four observations of a cluster: log 2 is the median."""
+    hits, cluster = 0, torch.arange(240) // 4
+    for seed in range(60):
+        shared = torch.empty(60).exponential_(generator=generator)
+        interval = median_interval(shared[cluster], cluster, seed=seed)
+        assert interval is not None
+        hits += interval[0] <= math.log(2) <= interval[1]
+    assert hits >= 51
+
+
+def test_a_median_without_spread_or_clusters_has_no_interval() -> None:
+    few = torch.tensor([0, 0, 1, 1])
+    assert median_interval(torch.arange(4.0), few) is None
+    assert median_interval(torch.ones(4), torch.arange(4)) is None
+    assert median_interval(torch.tensor([1.0, 2, 3, torch.nan]), torch.arange(4)) is None
+    assert median_interval(torch.ones(0), torch.arange(0)) is None
