@@ -4,7 +4,14 @@ from valuelens.analyses._analyze import ANALYSES as ANALYSES
 from valuelens.analyses._analyze import RUN_ANALYSES as RUN_ANALYSES
 from valuelens.analyses._analyze import analyze as analyze
 from valuelens.analyses._convergence import convergence as convergence
+from valuelens.analyses._costate_config import CostateConfig as CostateConfig
+from valuelens.analyses._costate_config import Update as Update
+from valuelens.analyses._costate_run import RolloutSource as RolloutSource
+from valuelens.analyses._costate_run import costate_run as costate_run
+from valuelens.analyses._costates import costates as costates
 from valuelens.analyses._credit import credit as credit
+from valuelens.analyses._diagnosis import Diagnosis as Diagnosis
+from valuelens.analyses._diagnosis import diagnosis as diagnosis
 from valuelens.analyses._diagonality import diagonality as diagonality
 from valuelens.analyses._distance import distance as distance
 from valuelens.analyses._emergence import emergence as emergence

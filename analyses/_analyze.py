@@ -39,6 +39,7 @@ from valuelens.models.icrl import (
     load,
     one_thread,
 )
+from valuelens.models.lm import is_language_model
 
 ANALYSES: Mapping[str, Callable[[Subject], Result]] = {
     "slots": slots,
@@ -93,6 +94,9 @@ def analyze(
         return analyze_adapter(path, config, out=out, progress=progress)
     if not path.exists() and entry_of(path) is None:
         raise InputError("a checkpoint or run folder must exist", "found nothing", str(path))
+    if is_language_model(path):
+        found = "found a language model: `valuelens costates` is meant"
+        raise InputError("analyze takes in-context value learners", found, str(path))
     run = checkpoint_paths(path)
     places = [Place(each) for each in run] or [Place(CheckpointPath(path=path, seed=0, step=0), alone=True)]
     config = replace(config, only=_known(config.only, run=bool(run)))

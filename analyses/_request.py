@@ -17,7 +17,10 @@ from valuelens.models.icrl import Adapter, CheckpointPath, content_hash
 
 Precision = Literal["float64", "float32"]
 
-_LIBRARIES = ("valuelens", "torch", "transformer-lens", "numpy", "scipy")
+CONTEXT_MASK = "the query S_n and extra query columns are no sources"
+"""What in-context models do not attend to."""
+
+_LIBRARIES = ("valuelens", "torch", "transformer-lens", "transformers", "numpy", "scipy")
 _UNFINISHED = {"cache", "tables", "arrays.safetensors"}  # written before result.json
 
 
@@ -146,17 +149,18 @@ def _settings(config: AnalysisConfig) -> dict[str, object]:
     return {key: value for key, value in asdict(config).items() if key != "adapter"}
 
 
-def measured(asked: Mapping[str, object], started: float) -> dict[str, Any]:
+def measured(asked: Mapping[str, object], started: float, *, mask: str = CONTEXT_MASK) -> dict[str, Any]:
     """What the provenance of every result says: the request, how and with what it was measured, and when.
 
     Args:
         asked: From `request` or `request_through`.
         started: Of the monotonic clock.
+        mask: What attends to nothing, or is not measured.
     """
     return {
         "request": dict(asked),
         "dtype": f"measured in {asked['dtype']}",
-        "mask": "the query S_n and extra query columns are no sources",
+        "mask": mask,
         "versions": {name: version(name) for name in _LIBRARIES} | {"python": platform.python_version()},
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(time.monotonic() - started, 1),

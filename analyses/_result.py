@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import jsonschema
 import pandas as pd
+from markupsafe import Markup
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -23,6 +24,8 @@ from valuelens.models import InputError, atomic_path
 Definition = Literal["source", "audit", "derived", "choice"]
 Scalar = float | int | str | None
 SCHEMA = {"name": "valuelens.result", "version": 1}
+_WIDE, _CUT = 30, 60
+"""Characters of words in a printed table: longer estimates stand below it, and other cells are cut."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,6 +79,8 @@ class Finding:
         ):
             if absent and key not in self.reasons:
                 raise ValueError(f"a finding without {key} says why; found no reason; {self.name}")
+            if key == "control" and not absent:  # a reason for what is there would be read as a fact
+                object.__setattr__(self, "reasons", {k: v for k, v in self.reasons.items() if k != key})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,10 +93,10 @@ class Array:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
-    """Everything that an analysis found.
+    """Everything that an analysis found; printed, or last in a notebook's cell, it shows itself.
 
     Attributes:
-        kind: `in-context-rl` for checkpoints and runs.
+        kind: `in-context-rl` for checkpoints and runs, `costates` for language models and their rollouts.
         verdict: One or two plain sentences.
         findings: In the order of their sections.
         skipped: What was left out, each with `what` and `why`.
@@ -114,6 +119,53 @@ class Result:
             for each in self.findings
             if each.name == name and all(each.index.get(key) == value for key, value in index.items())
         ]
+
+    def table(self) -> pd.DataFrame:
+        """The findings, one a row, with `where` for their index and numbers as they are.
+
+        Example:
+            >>> from valuelens.analyses import Control, Finding, Result
+            >>> error = Finding(name="msve_ratio", estimate=0.25, unit="1", n=8, definition="derived",
+            ...     interval=(0.2, 0.3), control=Control(name="constant predictor", estimate=1.0), index={"layer": 2})
+            >>> print(Result(kind="in-context-rl", findings=(error,)).table().T.to_string(header=False))
+            finding                 msve_ratio
+            where                      layer 2
+            estimate                      0.25
+            low                            0.2
+            high                           0.3
+            control                        1.0
+            control_name    constant predictor
+            unit                             1
+            n                                8
+        """
+        rows = [_row(finding) for finding in self.findings]
+        # objects: one column of estimates holds numbers, words and lists, and whole numbers stay whole
+        table = pd.DataFrame(rows, columns=list(_COLUMNS), dtype=object)
+        return table.astype({"low": float, "high": float, "n": int})
+
+    def __str__(self) -> str:
+        """Table, what was skipped, and the verdict, for a terminal."""
+        table, wide = _readable(self.table()), {}
+        for row, finding in enumerate(self.findings):
+            if isinstance(finding.estimate, str) and len(finding.estimate) > _WIDE:
+                table.loc[row, "estimate"] = "(below)"
+                wide[finding.name] = finding.estimate
+        text = "" if table.empty else table.to_string(index=False, justify="left", max_colwidth=_CUT)
+        words = [f"{name}: {estimate}" for name, estimate in wide.items() if estimate not in self.verdict]
+        return "\n".join((text, "", *words, *self._left_out(), self.verdict))
+
+    def _repr_html_(self) -> str:
+        with pd.option_context("display.max_colwidth", None):
+            table = _readable(self.table()).to_html(index=False, justify="left", border=0)
+        skipped = Markup("").join(Markup("<br>{}").format(line) for line in self._left_out())
+        told = Markup("<p><strong>{}</strong>{}</p>").format(self.verdict, skipped)
+        shown = Markup(
+            '<details open><summary>{} findings</summary><div style="overflow-x: auto">{}</div></details>'
+        ).format(len(self.findings), Markup(table))  # pandas escapes every cell
+        return str(told + shown if self.findings else told)
+
+    def _left_out(self) -> list[str]:
+        return [f"skipped: {each['what']}: {each['why']}" for each in self.skipped]
 
     def summary(self) -> dict[str, Any]:
         """The content of `result.json`, checked against the schema."""
@@ -237,6 +289,39 @@ def _read_table(path: Path) -> pd.DataFrame:
 
 def _table_files(folder: Path) -> list[Path]:
     return sorted((folder / "tables").glob("[!.]*.parquet"))
+
+
+_COLUMNS = ("finding", "where", "estimate", "low", "high", "control", "control_name", "unit", "n")
+
+
+def _row(finding: Finding) -> tuple[object, ...]:
+    where = " ".join(f"{key} {value}" for key, value in finding.index.items())
+    control = (None, None) if finding.control is None else (finding.control.estimate, finding.control.name)
+    ends = finding.interval or (None, None)
+    return (finding.name, where, finding.estimate, *ends, *control, finding.unit, finding.n)
+
+
+def _readable(table: pd.DataFrame) -> pd.DataFrame:
+    """The table of a result in few columns and four digits."""
+    rows = [
+        {
+            "finding": row["finding"],
+            "where": row["where"],
+            "estimate": _short(row["estimate"]),
+            "interval": "" if math.isnan(row["low"]) else _short([row["low"], row["high"]]),
+            "control": f"{_short(row['control'])} ({row['control_name']})" if row["control_name"] else "",
+        }
+        for row in table.to_dict("records")
+    ]
+    return pd.DataFrame(rows)
+
+
+def _short(estimate: object) -> str:
+    if isinstance(estimate, list):
+        return "[" + ", ".join(_short(x) for x in estimate) + "]"
+    if isinstance(estimate, float):
+        return f"{estimate:.4g}"
+    return "-" if estimate is None else str(estimate)
 
 
 def _plain(finding: Finding) -> dict[str, Any]:

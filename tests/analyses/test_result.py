@@ -3,6 +3,8 @@
 import json
 import math
 import os
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -141,6 +143,52 @@ def test_parts_are_joined_in_their_order() -> None:
     )
 
 
+def test_the_table_holds_numbers_as_they_are() -> None:
+    table = example().table()
+    assert table["where"].tolist() == ["layer 0", "layer all seed 3", "", ""]
+    assert table["estimate"].tolist() == [0.1 + 0.2, [1.0, None, 1e-320], "++-", 1 / 3]
+    assert table.loc[3, ["low", "high"]].tolist() == [0.1, 1 - 1e-16]
+    assert table["low"].isna().tolist() == [True, True, True, False]
+    assert table.loc[2, ["control", "control_name"]].tolist() == ["++-", "TD"]
+    assert Result(kind="costates").table().columns.tolist() == table.columns.tolist()
+
+
+def test_a_printed_result_is_its_table_what_was_skipped_and_the_verdict() -> None:
+    *rows, gap, skipped, verdict = str(example()).splitlines()
+    assert [row.split()[0] for row in rows] == ["finding", *(f.name for f in example().findings)]
+    assert rows[4].split() == ["step_size", "0.3333", "[0.1,", "1]", "[1,", "-]", "(theta*)"]
+    assert (gap, skipped, verdict) == ("", "skipped: credit: nothing to see", "Alles « gut ».")
+    assert str(Result(kind="costates", verdict="nothing")) == "\n\nnothing"
+
+
+def test_whole_numbers_stay_whole_and_long_words_stand_below_the_table() -> None:
+    words = "Every group has the same reward, so that there is no advantage and no update."
+    printed = str(Result(kind="costates", findings=(finding(15000), finding(words, name="diagnosis"))))
+    assert printed.splitlines()[1].split() == ["step_size", "15000"]
+    assert printed.splitlines()[2].split() == ["diagnosis", "(below)"]
+    assert printed.splitlines()[4] == f"diagnosis: {words}"
+    said = Result(kind="costates", verdict=f"{words} So be it.", findings=(finding(words, name="diagnosis"),))
+    assert str(said).count(words) == 1
+
+
+def test_a_notebook_shows_a_result_and_trusts_no_word() -> None:
+    evil = "<script>&\"'"
+    spoilt = replace(
+        example(),
+        verdict=evil,
+        skipped=({"what": evil, "why": evil},),
+        findings=(finding(evil, index={evil: evil}, control=Control(name=evil, estimate=evil)),),
+    )
+    html = spoilt._repr_html_()
+    assert "<script" not in html
+    assert html.count("&lt;script&gt;&amp;") == 8
+    shown = example()._repr_html_()
+    assert "Alles « gut »." in shown
+    assert "4 findings" in shown
+    assert re.findall("<td>(.*)</td>", shown)[-3:] == ["0.3333", "[0.1, 1]", "[1, -] (theta*)"]
+    assert "findings" not in Result(kind="costates", verdict="nothing")._repr_html_()
+
+
 def damaged(folder: Path, name: str, content: bytes | None) -> str:
     save_result(example(), folder)
     path = folder / name
@@ -205,3 +253,11 @@ def test_a_killed_write_leaves_the_old_file(
     read = load_result(tmp_path)
     assert (read.verdict, read.findings) == ("old", ())
     assert not [path for path in tmp_path.rglob("*") if path.name.startswith(".")]
+
+
+def test_a_reason_for_a_control_that_is_there_is_not_kept() -> None:
+    """Read beside the control it would be a statement of fact."""
+    kept = finding(
+        control=Control(name="chance", estimate=0.5), reasons={"control": "none", "interval": "one task"}
+    )
+    assert kept.reasons == {"interval": "one task"}
