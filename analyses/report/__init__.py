@@ -1,8 +1,10 @@
 """What people see of a result: figures, sentences and one self-contained page, all drawn from results alone."""
 
+from valuelens.analyses.report._costate_figures import rollouts_figure as rollouts_figure
 from valuelens.analyses.report._figures import Picture as Picture
 from valuelens.analyses.report._figures import pictures as pictures
 from valuelens.analyses.report._figures import save_figures as save_figures
+from valuelens.analyses.report._hop_figures import hop_map_figure as hop_map_figure
 from valuelens.analyses.report._numbers import readable as readable
 from valuelens.analyses.report._page import write_report as write_report
 from valuelens.analyses.report._sentences import sentence as sentence

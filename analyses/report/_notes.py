@@ -1,9 +1,17 @@
 """What has to be said beside the numbers of a report: introductions, caveats where they apply, limitations."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from valuelens.analyses._result import Finding, Result
+from valuelens.analyses.report._note import Applies, indexed, named
+from valuelens.analyses.report._notes_costates import (
+    COSTATE_CHOICES,
+    COSTATE_INTRODUCTIONS,
+    COSTATE_LIMITATIONS,
+    COSTATE_NOTES,
+    COSTATE_TITLES,
+)
 from valuelens.analyses.report._origin import config_part
 from valuelens.analyses.report._phrases import PHRASES
 
@@ -20,6 +28,7 @@ TITLES = {
     "generalisation": "Other tasks, without retraining",
     "training": "Training",
     "other": "Other findings",
+    **COSTATE_TITLES,
 }
 
 INTRODUCTIONS = {
@@ -55,9 +64,8 @@ INTRODUCTIONS = {
     "training": "From which optimiser step on does each property last? The criteria are ours, fixed beforehand; "
     "the constant predictor never meets the two that concern values.",
     "other": "Findings without a section of their own.",
+    **COSTATE_INTRODUCTIONS,
 }
-
-_Applies = Callable[[Sequence[Finding], Mapping[str, Any]], bool]
 
 
 def _td_by_construction(findings: Sequence[Finding], provenance: Mapping[str, Any]) -> bool:
@@ -86,18 +94,11 @@ def _one_hot(findings: Sequence[Finding], provenance: Mapping[str, Any]) -> bool
     return bool(config_part(provenance, "task").get("features") == "one-hot")
 
 
-def _named(*names: str) -> _Applies:
-    return lambda findings, provenance: any(finding.name in names for finding in findings)
-
-
-def _shifted(shift: str) -> _Applies:
-    return lambda findings, provenance: any(finding.index.get("shift") == shift for finding in findings)
-
-
-_NOTES: dict[str, tuple[tuple[_Applies, str], ...]] = {
+_NOTES: dict[str, tuple[tuple[Applies, str], ...]] = {
+    **COSTATE_NOTES,
     "values": (
         (
-            _named("msve_ratio"),
+            named("msve_ratio"),
             "A small error alone proves little: where values hardly differ within a chain, the "
             "constant predictor is accurate too. Within-chain R2 is the measure that it cannot fake.",
         ),
@@ -108,7 +109,7 @@ _NOTES: dict[str, tuple[tuple[_Applies, str], ...]] = {
     ),
     "weights": (
         (
-            _named("weight_cosine"),
+            named("weight_cosine"),
             "The cosine is blind to the effective discount: weights may point along (1, 1, -1) "
             "to 0.99 and still solve an equation with another discount, so read both.",
         ),
@@ -143,24 +144,24 @@ _NOTES: dict[str, tuple[tuple[_Applies, str], ...]] = {
             "Its R2 near 1 tests our hooks and the fit, not the training; what training found is in the weights.",
         ),
         (
-            _named("reparameterisation_r2"),
+            named("reparameterisation_r2"),
             "R2 counts from predicting no update, so it is negative where a rule is "
             "worse than that; the control uses the rewards of another context and may be far below zero.",
         ),
     ),
     "neu": (
         (
-            _named("neu_task"),
+            named("neu_task"),
             "The task form squares the update inside the average over contexts, so noise of single contexts counts: "
             "over finite contexts theta* has a floor and need not be the minimum. Both forms are our definition.",
         ),
         (
-            _named("neu_parameter"),
+            named("neu_parameter"),
             "The parameter form depends on how weights are parameterised; compare it within one form only. For softmax "
             "TD the weights are the merged matrices A and V.",
         ),
         (
-            _named("mstde"),
+            named("mstde"),
             "The mean squared TD error is no measure of correct values: the true value is not its minimum.",
         ),
         (
@@ -175,29 +176,29 @@ _NOTES: dict[str, tuple[tuple[_Applies, str], ...]] = {
             "says little more than the signs. What training found is the effective discount.",
         ),
         (
-            _named("algorithm"),
+            named("algorithm"),
             "A rule counts in a layer if it explains 0.95 of the squared updates with the signs that make it that "
             "rule; two rules are one if they differ by less than the noise. These thresholds are ours. Updates below a "
             "hundredth of the squared values count relative to that.",
         ),
         (
-            _named("rule_response"),
+            named("rule_response"),
             "Changed prompts never came out of a chain. A rule that fits ordinary prompts only may miss them.",
         ),
     ),
     "opaque": (
         (
-            _named("decodability"),
+            named("decodability"),
             "Decodable is not used: values, rewards and features go together, so much of a value can be read off a "
             "reward that merely passes through. What is used shows in the patches, and only where the untrained "
             "network reads far worse is decoding evidence of computing.",
         ),
         (
-            _named("decodability"),
+            named("decodability"),
             "Which iterate a layer holds is not given: it is the one that the training contexts decode best.",
         ),
         (
-            _named("decodability"),
+            named("decodability"),
             "Whether successors are seen at all is told by the same network trained without positions: what that one "
             "shows as well cannot rest on which state follows which.",
         ),
@@ -216,52 +217,52 @@ _NOTES: dict[str, tuple[tuple[_Applies, str], ...]] = {
     ),
     "kernel": (
         (
-            _named("assumption_margin"),
+            named("assumption_margin"),
             "Assumption 5.1 is sufficient for convergence, not necessary, and rarely holds: with raw random features "
             "it held in none of 300 chains, though the updates converge in all of them. Nothing is concluded from "
             "the sign of the margin alone.",
         ),
         (
-            _named("coverage"),
+            named("coverage"),
             "Most contexts miss some states. Empirical diagonals, norms and radii are taken over "
             "visited states; values of the others are extrapolations.",
         ),
         (
-            _named("contraction_norm"),
+            named("contraction_norm"),
             "A norm above 1 says nothing about contraction; the spectral radius bounds only "
             "the late rate. Both use the model's own update weights.",
         ),
         (
-            _named("population_diagonal_mean"),
+            named("population_diagonal_mean"),
             "The population diagonal uses the feature block of A only; what the "
             "attention reads from rewards or memories is not in it.",
         ),
     ),
     "generalisation": (
         (
-            _named("generalisation"),
+            named("generalisation"),
             "LSTD solves for values that are linear in the features, which true values are not unless the tasks were "
             "made so; LSTD that knows the states is told which columns hold the same state, which no model is. theta* "
             "has alpha = c = 1 and as many steps as the model has layers.",
         ),
         (
-            _shifted("cart-pole"),
+            indexed("shift", "cart-pole"),
             "The cells of the cart-pole task are not Markov; true values are those of the empirical chain.",
         ),
         (
-            _shifted("context x 10"),
+            indexed("shift", "context x 10"),
             "A layer that has learnt another fixed point than the true values keeps its error however long the "
             "context; LSTD that knows the states shows what more context could give.",
         ),
     ),
     "training": (
         (
-            _named("emergence_over_seeds"),
+            named("emergence_over_seeds"),
             "The unit of these intervals is the training seed (Student's t of log steps), and a step is known only up "
             "to the distance of two checkpoints. Seeds that share a checkpoint are ties, not an order.",
         ),
         (
-            _named("emergence_step"),
+            named("emergence_step"),
             "A property counts from the checkpoint after which it never fails again. The effective discount may sit "
             "near gamma by chance while the weights are still small.",
         ),
@@ -271,24 +272,24 @@ _NOTES: dict[str, tuple[tuple[_Applies, str], ...]] = {
 
 _NOTES["convergence"] = (
     (
-        _named("contraction_ratio"),
+        named("contraction_ratio"),
         "Contraction is towards the fixed point of the context's own transitions, not towards the true value. The norm "
         "bounds every layer and the spectral radius only the late rate, so early layers may be faster than the radius.",
     ),
     (
-        _named("depth_extrapolation"),
+        named("depth_extrapolation"),
         "A small error at the trained depth says nothing about other depths: where the factor is large, the layers are "
         "not steps of a convergent iteration but a fixed number of steps that were tuned together.",
     ),
     (
-        _named("bottleneck"),
+        named("bottleneck"),
         "The bottleneck is the one of three limits that leaves the least squared error when it alone is lifted: the "
         "same layer repeated, the same weights in endless contexts, or the best theta* of a fixed grid at the same "
         "depth and context. It is none if less than a tenth is gained. Squared errors weigh states by how often they "
         "are visited; the largest error of a context is that of a rare state, which may stay where the mean falls.",
     ),
     (
-        _named("floor_slope"),
+        named("floor_slope"),
         "Slopes are fitted over the lengths that are drawn. Short contexts that visit every state are rare and "
         "special, so their slope is flatter than the -0.5 of long ones.",
     ),
@@ -316,15 +317,9 @@ def limitations(result: Result) -> list[str]:
     Args:
         result: Whose findings name the definitions that are ours or second-hand.
     """
+    known = list(COSTATE_LIMITATIONS) if result.kind == "costates" else _about_tasks(result)
     ours = _names(result, "choice")
     second_hand = _names(result, "audit")
-    seeds = {finding.index["seed"] for finding in result.findings if "seed" in finding.index}
-    known = [
-        "Small models on small random Markov reward processes: nothing here speaks about language models.",
-        "Intervals are over tasks, not over training seeds (but where a sentence says so)"
-        + (f"; this run has {len(seeds)} seed{'s' if len(seeds) > 1 else ''}." if seeds else "."),
-        "Layers are counted from 0, as in hook names and in result.json.",
-    ]
     if ours:
         known.append(f"The sources do not show these definitions, so they are our choice: {ours}.")
     if second_hand:
@@ -335,7 +330,17 @@ def limitations(result: Result) -> list[str]:
     return known
 
 
+def _about_tasks(result: Result) -> list[str]:
+    seeds = {finding.index["seed"] for finding in result.findings if "seed" in finding.index}
+    return [
+        "Small models on small random Markov reward processes: nothing here speaks about language models.",
+        "Intervals are over tasks, not over training seeds (but where a sentence says so)"
+        + (f"; this run has {len(seeds)} seed{'s' if len(seeds) > 1 else ''}." if seeds else "."),
+        "Layers are counted from 0, as in hook names and in result.json.",
+    ]
+
+
 def _names(result: Result, definition: str) -> str:
     found = {f.name for f in result.findings if f.definition == definition}
     known = [name for name in PHRASES if name in found] + sorted(found - set(PHRASES))
-    return ", ".join(name.replace("_", " ") for name in known)
+    return ", ".join(COSTATE_CHOICES.get(name, name.replace("_", " ")) for name in known)

@@ -6,28 +6,40 @@ Nothing in a provenance is certain to be there; what is missing is not told.
 from collections.abc import Mapping
 from typing import Any
 
+from valuelens.analyses._result import Result
 from valuelens.analyses.report._numbers import readable
+from valuelens.analyses.report._origin_costates import (
+    SOURCES,
+    language_model_origin,
+    language_model_words,
+)
 
 
-def model_words(provenance: Mapping[str, Any]) -> list[str]:
+def model_words(result: Result) -> list[str]:
     """Model, task and training in words, as far as the provenance has them.
 
     Args:
-        provenance: Of the result.
+        result: Of any kind.
     """
+    provenance = result.provenance
+    if result.kind == "costates":
+        return language_model_words(provenance)
     model, task, train = (config_part(provenance, key) for key in ("model", "task", "train"))
     theirs = config_part(provenance, "incontexttd")
     lines = (_model(model) or _adapted(provenance), _task(task), _training(train), _incontexttd(theirs))
     return [line for line in lines if line]
 
 
-def origin_words(provenance: Mapping[str, Any], label: str) -> list[str]:
+def origin_words(result: Result, label: str) -> list[str]:
     """Where the numbers come from: weights, tasks, precision, mask, versions, command, time.
 
     Args:
-        provenance: Of the result.
+        result: Of any kind.
         label: Of the checkpoint that is shown; empty if it stands alone.
     """
+    provenance = result.provenance
+    if result.kind == "costates":
+        return language_model_origin(provenance)
     request = provenance.get("request", {})
     hashes = request.get("checkpoints", {})
     weights = hashes.get(label) or next(iter(hashes.values()), None)
@@ -43,6 +55,15 @@ def origin_words(provenance: Mapping[str, Any], label: str) -> list[str]:
         "Finished": provenance.get("finished"),
     }
     return [f"{name}: {value}" for name, value in known.items() if value]
+
+
+def sources(result: Result) -> tuple[tuple[str, str], ...]:
+    """What the measurements of a result rest on, with numbers at arXiv.
+
+    Args:
+        result: Of any kind.
+    """
+    return SOURCES if result.kind == "costates" else _SOURCES
 
 
 def _model(model: Mapping[str, Any]) -> str:
@@ -110,6 +131,7 @@ def config_part(provenance: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return part if isinstance(part, Mapping) else {}
 
 
+_SOURCES = (("softmax TD and its convergence", "2605.07333"), ("linear attention and TD", "2405.13861"))
 _ARCHITECTURES = {
     "tsm": "softmax TD, single head with temporal shift",
     "dual": "softmax TD, dual head",

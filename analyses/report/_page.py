@@ -16,17 +16,20 @@ from markupsafe import Markup
 from valuelens.analyses._result import Finding, Result
 from valuelens.analyses.report._checkpoints import at_checkpoint, checkpoint_labels, main_checkpoint, spoken
 from valuelens.analyses.report._figures import Picture, pictures
+from valuelens.analyses.report._groups import groups_table, groups_title
 from valuelens.analyses.report._notes import INTRODUCTIONS, TITLES, limitations, notes
-from valuelens.analyses.report._origin import model_words, origin_words
+from valuelens.analyses.report._origin import model_words, origin_words, sources
+from valuelens.analyses.report._origin_costates import language_model_subject
 from valuelens.analyses.report._phrases import SECTIONS
 from valuelens.analyses.report._sentences import sentence
-from valuelens.analyses.report._table import Table, comparison_table, findings_table
+from valuelens.analyses.report._table import Table, comparisons, findings_table
 from valuelens.models import atomic_path
 
 _FOLDED = {
     "decodability": "Decoding, layer by layer",
     "selectivity": "Selectivity, layer by layer",
     "head_agreement": "Heads, one by one",
+    "hop_share": "Hops, one by one",
     "rule_error": "Rules, one by one",
     "rule_response": "Responses, one by one",
 }
@@ -64,6 +67,7 @@ class _Chapter:
     sections: list[_Section]
     skipped: list[Mapping[str, str]]
     limitations: list[str]
+    sources: tuple[tuple[str, str], ...]
     origin: list[str]
     provenance: list[tuple[str, str]]
 
@@ -85,14 +89,13 @@ def write_report(results: Mapping[str, Result], out: Path) -> Path:
     if not results:
         raise ValueError("a report needs at least one result; found none; write_report")
     chapters = [_chapter(number, title, result) for number, (title, result) in enumerate(results.items())]
-    comparison = comparison_table(results.items())
     html = (
         _environment()
         .get_template("report.html.j2")
         .render(
             title="valuelens report" if len(chapters) > 1 else f"valuelens report: {chapters[0].title}",
             chapters=chapters,
-            comparison=comparison if len(comparison.rows) > 1 else None,
+            comparisons=comparisons(results),
         )
     )
     with atomic_path(out) as temporary:
@@ -129,14 +132,15 @@ def _chapter(number: int, title: str, result: Result) -> _Chapter:
         number=number,
         title=title,
         verdict=result.verdict or "No verdict was recorded.",
-        model=model_words(result.provenance),
+        model=model_words(result),
         checkpoint=_checkpoint_words(result, label),
         sections=[
             s for key in _keys(result) if (s := _section(key, number, result, main, drawn)) is not None
         ],
         skipped=list(result.skipped),
         limitations=limitations(result),
-        origin=origin_words(result.provenance, label),
+        sources=sources(result),
+        origin=origin_words(result, label),
         provenance=list(_flat(result.provenance)),
     )
 
@@ -155,6 +159,8 @@ def _section(key: str, number: int, result: Result, main: Result, drawn: list[Pi
         return None
     opened, folded = _unfolded(shown)
     middle = [_Fold(title=f"{title}, {len(each)} findings", sentences=each) for title, each in folded.items()]
+    if key == "diagnosis" and (groups := groups_table(main)) is not None:
+        middle.append(_Fold(title=groups_title(main), sentences=[], table=groups))
     others = [each for each in checkpoint_labels(result) if each != label]
     return _Section(
         title=TITLES[key],
@@ -218,6 +224,8 @@ def _last_only(result: Result) -> str:
 
 
 def _checkpoint_words(result: Result, label: str) -> str:
+    if result.kind == "costates":
+        return language_model_subject(result.provenance)
     others = [spoken(each) for each in checkpoint_labels(result) if each != label]
     if label:
         more = f" All analyses were also made at {', '.join(others)} (folded)." if others else ""

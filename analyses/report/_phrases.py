@@ -1,5 +1,7 @@
 """The phrases of all findings, and the sections of a report that they stand in."""
 
+from valuelens.analyses.report._phrases_costates import COSTATES, DIAGNOSIS
+from valuelens.analyses.report._phrases_credit import HEADS, HOPS
 from valuelens.analyses.report._phrases_dynamics import CONVERGENCE, CREDIT, GENERALISATION, NEU, TRAINING
 from valuelens.analyses.report._phrases_identify import IDENTIFY
 from valuelens.analyses.report._phrases_layers import KERNEL, RULE, VALUES, WEIGHTS
@@ -17,6 +19,10 @@ PHRASES = (
     | CREDIT
     | GENERALISATION
     | TRAINING
+    | DIAGNOSIS
+    | COSTATES
+    | HOPS
+    | HEADS
 )
 """By name of the finding."""
 
@@ -32,5 +38,9 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "credit": tuple(CREDIT),
     "generalisation": tuple(GENERALISATION),
     "training": ("emergence_order", "emergence_over_seeds", "emergence_precedes", "emergence_step"),
+    "diagnosis": tuple(DIAGNOSIS),
+    "costates": tuple(COSTATES),
+    "hops": tuple(HOPS),
+    "heads": tuple(HEADS),
 }
 """Names of findings by section of the report."""

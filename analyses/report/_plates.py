@@ -12,6 +12,7 @@ from valuelens.analyses.report._kernel_figures import (
 )
 from valuelens.analyses.report._matrix_figures import Pair, matrix_figure, matrix_pairs
 from valuelens.analyses.report._plate import Plate, one
+from valuelens.analyses.report._plates_costates import COSTATES
 from valuelens.analyses.report._plates_dynamics import DYNAMICS
 from valuelens.analyses.report._plates_opaque import OPAQUE
 from valuelens.analyses.report._style import blank, few_layers
@@ -201,5 +202,6 @@ PLATES = {
     ),
     **OPAQUE,
     **DYNAMICS,
+    **COSTATES,
 }
 """By name of the file."""

@@ -120,7 +120,7 @@ def _words(finding: Finding) -> dict[str, str]:
         | {
             "fit": _FITS.get(index.get("fit", ""), ""),
             "of": _COLUMNS.get(index.get("of", ""), ""),
-            "x": shown(finding) + (f" (95 % interval {interval})" if interval else ""),
+            "x": shown(finding).removesuffix(".") + (f" (95 % interval {interval})" if interval else ""),
             "c": shown_control(finding),
             "name": finding.control.name if finding.control else "the control",
             "unit": finding.unit,
@@ -151,7 +151,7 @@ def _details(finding: Finding, sampled: str) -> list[str]:
     if "seed" in index:
         parts.append(f"seed {index['seed']}")
     if finding.n and not is_missing(finding):
-        parts.append(f"{finding.n} {sampled}")
+        parts.append(f"{finding.n:,} {sampled if finding.n > 1 else sampled.removesuffix('s')}")
     return parts + ([_STANDING[finding.definition]] if finding.definition in _STANDING else [])
 
 
@@ -190,6 +190,7 @@ _AT_MOST_ONE = (
     "reparameterisation_r2",
     "decodability",
     "decoded_increment",
+    "cosine",
 )
 _LISTS: dict[str, Callable[[list[Scalar]], str]] = {
     "value_lens": _lens_list,
@@ -223,12 +224,23 @@ _ABSENT = {
     "contexts": "its contexts",
     "weights": "own",
     "steps": "some",
+    "hop": "so many",
+    "form": "one",
+    "block": "a block",
+    "head": "a head",
+    "path": "one",
+    "way": "changed",
+    "ablated": "some",
+    "heads": "some",
+    "layer": "a layer",
     "quantity": "a quantity",
     "against": "a control",
     "response": "returned values",
     "from": "one",
     "to": "the next",
     "asks": "S_j",
+    "objective": "update's",
+    "k": "several",
 }
 _STANDING = {"choice": "our definition", "audit": "second-hand equation"}
 _EMPTY_MEMORIES = (

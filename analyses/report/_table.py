@@ -1,17 +1,19 @@
 """Tables of a report: findings by quantity and layer, each cell with its interval and control."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from valuelens.analyses._result import Finding, Result
 from valuelens.analyses.report._checkpoints import at_checkpoint, last_checkpoints, spoken
 from valuelens.analyses.report._sentences import shown, shown_control, shown_interval
+from valuelens.analyses.report._style import few_layers
 
 _PLACES = ("layer", "head", "seed", "checkpoint")
 _CHOSEN = ("iterate", "from", "to", "asks")
 _DETAILS = ("quantity", "where", "estimate", "95 % interval", "control", "n", "standing")
 _WHOLE = ("whole model", "all layers")
-_COMPARED: tuple[tuple[str, str, dict[str, str]], ...] = (
+_Compared = tuple[tuple[str, str, dict[str, str]], ...]
+_TASKS: _Compared = (
     ("error / constant's, contexts", "context_msve_vs_constant", {}),
     ("error / constant's, query", "msve_vs_constant", {}),
     ("within-chain R2", "within_chain_r2", {}),
@@ -22,6 +24,31 @@ _COMPARED: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("kernel diagonal", "kernel_diagonal_mean", {}),
     ("margin of Assumption 5.1", "assumption_margin", {}),
 )
+_LANGUAGE: _Compared = (
+    ("mean reward", "reward", {}),
+    ("groups without variance", "frac_reward_zero_std", {}),
+    ("entropy, nats", "entropy", {}),
+    ("objective", "objective", {}),
+    ("signal-to-noise", "signal_to_noise", {}),
+    ("rollouts for cosine 0.9", "rollouts_needed", {}),
+    ("locality", "locality", {}),
+    ("cosine with dV/dh", "cosine", {}),
+    ("gap to dV/dh", "gap_discrete", {}),
+)
+_BARS = "several layers are separated by bars, from the first to the last"
+_COMPARED: dict[str, tuple[_Compared, str]] = {
+    "in-context-rl": (
+        _TASKS,
+        f"The last checkpoint of every seed. Every cell has its 95 % interval over tasks and its control; {_BARS}.",
+    ),
+    "costates": (
+        _LANGUAGE,
+        f"Every cell has its 95 % interval over prompts and its control; {_BARS} (of many layers: first, middle and "
+        "last).",
+    ),
+}
+_MANY = 12
+"""More layers than that stand down a table, not across, and a comparison shows first, middle and last."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +93,9 @@ class Table:
 
 
 def findings_table(findings: Iterable[Finding]) -> Table:
-    """Quantities down and layers across; where no quantity has two places, everything about it in its row.
+    """Quantities down and layers across, or across and down where there are many layers.
+
+    Where no quantity has two places, everything about it stands in its row.
 
     Args:
         findings: Of one checkpoint, or of a run.
@@ -78,18 +107,39 @@ def findings_table(findings: Iterable[Finding]) -> Table:
         rows = tuple(_detailed(found[0]) for found in by_quantity.values())
         return _without_empty(Table(columns=_DETAILS, rows=rows))
     places = tuple(dict.fromkeys(_where(finding) for found in by_quantity.values() for finding in found))
+    if len(places) > _MANY:
+        return _layers_down(by_quantity, places)
     rows = tuple(_across(name, found, places) for name, found in by_quantity.items())
     return Table(columns=("quantity", *places), rows=rows)
+
+
+def comparisons(results: Mapping[str, Result]) -> list[tuple[str, Table]]:
+    """A table for every kind of result that has two rows or more, each with how to read it.
+
+    Args:
+        results: By title.
+    """
+    tables = []
+    for kind, (_, words) in _COMPARED.items():
+        alike = [(title, result) for title, result in results.items() if result.kind == kind]
+        table = comparison_table(alike)
+        if len(table.rows) > 1:
+            tables.append((words, table))
+    return tables
 
 
 def comparison_table(results: Iterable[tuple[str, Result]]) -> Table:
     """One row a result, or a row for the last checkpoint of every seed of a run.
 
     Args:
-        results: Title and result.
+        results: Title and result, of one kind.
     """
-    rows = [row for title, result in results for row in _compared(title, result)]
-    return _without_empty(Table(columns=("model", *(head for head, _, _ in _COMPARED)), rows=tuple(rows)))
+    listed = list(results)
+    if not listed:
+        return Table(columns=("model",), rows=())
+    compared = _COMPARED[listed[0][1].kind][0]
+    rows = [row for title, result in listed for row in _compared(title, result, compared)]
+    return _without_empty(Table(columns=("model", *(head for head, _, _ in compared)), rows=tuple(rows)))
 
 
 def _without_empty(table: Table) -> Table:
@@ -119,18 +169,26 @@ def _across(name: str, findings: list[Finding], places: tuple[str, ...]) -> Row:
     return Row(name=name, small=tuple(small), cells=tuple(cells.get(place, Cell()) for place in places))
 
 
-def _compared(title: str, result: Result) -> list[Row]:
+def _layers_down(by_quantity: dict[str, list[Finding]], places: tuple[str, ...]) -> Table:
+    """What holds for every layer first, then a row for each of many layers."""
+    across = [_across(name, found, places) for name, found in by_quantity.items()]
+    first = Row(name="in every row", cells=tuple(Cell(small=row.small) for row in across))
+    rows = [Row(name=place, cells=tuple(row.cells[k] for row in across)) for k, place in enumerate(places)]
+    return Table(columns=("layer", *(row.name for row in across)), rows=(first, *rows))
+
+
+def _compared(title: str, result: Result, compared: _Compared) -> list[Row]:
     labels = last_checkpoints(result)
     if not labels:
-        return [Row(name=title, cells=_summary(result))]
+        return [Row(name=title, cells=_summary(result, compared))]
     return [
-        Row(name=title, small=(spoken(label),), cells=_summary(at_checkpoint(result, label)))
+        Row(name=title, small=(spoken(label),), cells=_summary(at_checkpoint(result, label), compared))
         for label in labels
     ]
 
 
-def _summary(result: Result) -> tuple[Cell, ...]:
-    return tuple(_range(result.find(name, **index)) for _, name, index in _COMPARED)
+def _summary(result: Result, compared: _Compared) -> tuple[Cell, ...]:
+    return tuple(_range(result.find(name, **index)) for _, name, index in compared)
 
 
 def _range(findings: list[Finding]) -> Cell:
@@ -139,6 +197,8 @@ def _range(findings: list[Finding]) -> Cell:
         return Cell()
     if len(findings) == 1:
         return _cell(findings[0], _control_name(findings[0]))
+    if len(findings) > _MANY:
+        findings = [findings[k] for k in few_layers(len(findings))]
     words = list(dict.fromkeys(shown(finding) for finding in findings))
     controls = list(dict.fromkeys(shown_control(finding) for finding in findings if finding.control))
     ends = controls if len(controls) < 3 else [controls[0], "...", controls[-1]]
@@ -159,7 +219,8 @@ def _control_name(finding: Finding) -> str:
 
 
 def _quantity(finding: Finding) -> str:
-    more = [str(value) for key, value in finding.index.items() if key not in (*_PLACES, *_CHOSEN)]
+    kept = {key: value for key, value in finding.index.items() if key not in (*_PLACES, *_CHOSEN)}
+    more = [f"k = {value}" if key == "k" else str(value) for key, value in kept.items()]
     return ", ".join((finding.name.replace("_", " "), *more))
 
 

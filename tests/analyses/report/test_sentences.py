@@ -101,6 +101,18 @@ def test_a_sentence_reads_like_one() -> None:
     )
 
 
+def test_a_costate_names_its_objective_and_words_keep_one_full_stop() -> None:
+    found = finding("signal_to_noise", estimate=0.02, index={"objective": "reward", "layer": 15}, n=1)
+    assert sentence(found).startswith(
+        "In layer 15, the reward costate at the shared start state has a signal"
+    )
+    assert sentence(found).endswith("(1 group; our definition).")
+    words = finding("diagnosis", estimate="All is flat.", index={}, interval=None, reasons={"interval": "-"})
+    assert sentence(words).startswith("In short: All is flat; the control: ")
+    assert "the best of 8 rollouts" in sentence(finding("best_of_k", index={"k": 8})).lower()
+    assert "the enumerated value gradient" in sentence(finding("cosine", index={"against": "enumerated"}))
+
+
 @pytest.mark.parametrize(
     ("index", "words"),
     [
@@ -145,6 +157,10 @@ def test_second_hand_equations_are_marked() -> None:
         ("reparameterisation_r2", -2.0, "worse than predicting no change"),
         ("within_chain_r2", -2.0, "worse than predicting no difference"),
         ("effective_discount", 0.4, "to which the cosine is blind"),
+        ("frac_reward_zero_std", 1.0, "every advantage is 0 and nothing is learnt"),
+        ("frac_reward_zero_std", 0.25, "and those teach nothing"),
+        ("reward_std", 0.0, "so nothing tells rollouts apart"),
+        ("signal_to_noise", -0.01, "not above 0: no signal was seen"),
     ],
 )
 def test_the_size_of_a_number_is_explained(name: str, estimate: float, words: str) -> None:

@@ -1,0 +1,157 @@
+"""Pages on language models: complete, safe with any prompt, readable in a browser at every width."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from html import escape, unescape
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+
+from valuelens.analyses import Result, load_result, save_result
+from valuelens.analyses.report._figures import pictures
+from valuelens.analyses.report._page import write_report
+from valuelens.analyses.report._sentences import sentence
+from valuelens.analyses.report._table import comparisons, findings_table
+
+Make = Callable[..., Result]
+FIGURES = ["group_rewards", "costate_norms", "costate_locality", "costate_signal", "costate_enumerated"]
+
+
+def page(folder: Path, **results: Result) -> str:
+    return write_report(results, folder / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def whole(language_result: Make, tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, str]:
+    """Everything that can be found, through its files, and its page."""
+    folder = tmp_path_factory.mktemp("costates")
+    save_result(language_result(enumerated=True), folder)
+    result = load_result(folder)
+    return result, page(folder, a=result)
+
+
+@pytest.mark.slow
+def test_there_is_a_figure_for_what_was_measured(language_result: Make) -> None:
+    assert [each.name for each in pictures(language_result((0,), enumerated=True))] == FIGURES
+    result = language_result((0,))
+    prompt = {"positions": result.tables["positions"].assign(locality=None)}
+    kept = [f for f in result.findings if f.name in ("objective", "costate_norm")]
+    (shown,) = pictures(replace(result, findings=tuple(kept), tables=prompt))
+    assert shown.name == "costate_norms"
+
+
+def test_the_page_says_every_finding_in_its_section(whole: tuple[Result, str]) -> None:
+    result, html = whole[0], unescape(whole[1])
+    assert [sentence(each) for each in result.findings if sentence(each) not in html] == []
+    for words in (
+        result.verdict,
+        ">Why is the reward flat?</h2>",
+        ">Costates</h2>",
+        "Shown is one checkpoint of a language model on 512 rollouts of 32 prompts.",
+        "Model: HuggingFaceTB/SmolLM2-135M-Instruct",
+        "arXiv 2605.21654",
+        "Prompt by prompt, 32 groups",
+    ):
+        assert words in html
+    assert "Other findings" not in html
+    assert "2405.13861" not in html
+
+
+def test_prompts_are_not_markup_and_keep_their_direction(whole: tuple[Result, str]) -> None:
+    result, html = whole
+    prompts = result.tables["groups"]["prompt"].unique().tolist()
+    assert "<script" not in html
+    assert "<b>" not in html
+    for prompt in prompts:
+        assert f"<bdi>{escape(prompt)[:30]}".replace("&quot;", "&#34;").replace("&#x27;", "&#39;") in html
+
+
+def test_a_diagnosis_alone_is_a_page(tmp_path: Path, language_result: Make) -> None:
+    html = unescape(page(tmp_path, a=language_result(flat=1.0)))
+    assert "so that every advantage is 0 and nothing is learnt" in html
+    assert ">Costates</h2>" not in html
+    assert html.count("<svg ") == 1
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        ({"layers": (15,), "groups": 1}, "(1 group; our definition)"),
+        ({"layers": tuple(range(31))}, "Layers between, "),
+    ],
+)
+def test_one_layer_and_all_layers_are_pages(
+    tmp_path: Path, language_result: Make, made: dict, words: str
+) -> None:
+    result = replace(language_result(**made), tables={})
+    html = unescape(page(tmp_path, a=result))
+    assert words in html
+    assert [sentence(each) for each in result.findings if sentence(each) not in html] == []
+
+
+def test_many_layers_stand_down_the_table(language_result: Make) -> None:
+    result = language_result(tuple(range(31)))
+    table = findings_table(f for f in result.findings if "layer" in f.index)
+    assert table.columns[:3] == ("layer", "costate norm, surrogate", "standard error, surrogate, start")
+    assert [row.name for row in table.rows] == ["in every row", *(f"layer {k}" for k in range(31))]
+    assert table.rows[0].cells[0].small == ("control: own token alone", "n 32, derived")
+    few = findings_table(f for f in language_result().findings if "layer" in f.index)
+    assert few.columns == ("quantity", "layer 0", "layer 15", "layer 22")
+    down, across = (each.rows[1 + k].cells[j] for each, k, j in ((table, 15, 0), (few, -1, 1)))
+    assert down.small[0].startswith("95 %: ")
+    assert across.small[0].startswith("95 %: ")
+
+
+def test_language_models_are_compared_with_each_other(language_result: Make) -> None:
+    flat, deep = language_result(flat=1.0), language_result(tuple(range(31)))
+    ((words, table),) = comparisons({"a": language_result(), "flat": flat, "deep": deep})
+    assert "interval over prompts" in words
+    assert [row.name for row in table.rows] == ["a", "flat", "deep"]
+    column = table.columns.index("signal-to-noise") - 1
+    assert [row.cells[column].main.count("|") for row in table.rows] == [2, 0, 2]
+    assert [row.cells[column].main == "" for row in table.rows] == [False, True, False]
+
+
+def test_other_kinds_are_not_compared_with_them(tmp_path: Path, language_result: Make) -> None:
+    other = Result(kind="in-context-rl", verdict="Of another kind.")
+    undrawn = replace(language_result(flat=1.0), tables={})
+    mixed = {"a": undrawn, "b": other}
+    assert comparisons(mixed) == []
+    html = page(tmp_path, **mixed)
+    assert "Of another kind." in html
+    assert ">Side by side</h2>" not in html
+    twice = comparisons({**mixed, "c": other, "d": undrawn})
+    assert [[row.name for row in table.rows] for _, table in twice] == [["b", "c"], ["a", "d"]]
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "made",
+    [
+        ({"enumerated": True}, {"flat": 1.0}),
+        ({"layers": (15,), "groups": 1}, {"layers": tuple(range(31))}),
+    ],
+    ids=["three layers, diagnosis alone", "one layer, all layers"],
+)
+def test_a_browser_is_content(
+    offline_browser: webdriver.Chrome, language_result: Make, tmp_path: Path, made: tuple[dict, dict]
+) -> None:
+    results = {f"<b>{k}": language_result(**each) for k, each in enumerate(made)}
+    report = write_report(results, tmp_path / "report.html")
+    drawn = report.read_text(encoding="utf-8").count("<svg ")
+    for width in (360, 1440):
+        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+        offline_browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        offline_browser.get(report.as_uri())
+        opened = "document.querySelectorAll('details').forEach(each => each.open = true)"
+        offline_browser.execute_script(opened)
+        assert offline_browser.execute_script("return innerWidth") == width
+        assert offline_browser.execute_script("return document.documentElement.scrollWidth") <= width
+        tall = "return [...document.querySelectorAll('svg')].filter(e => e.getBoundingClientRect().height > 50).length"
+        assert offline_browser.execute_script(tall) == drawn
+    shown = offline_browser.execute_script("return document.querySelector('main').innerText")
+    prompts = [prompt for each in results.values() for prompt in each.tables["groups"]["prompt"]]
+    assert [prompt for prompt in prompts if prompt[:40] not in shown] == []
+    offline_browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
