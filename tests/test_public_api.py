@@ -36,8 +36,8 @@ def words() -> dict[Path, set[str]]:
 
 
 def home(value: object) -> Path | None:
-    module = inspect.getmodule(value)
-    return Path(module.__file__) if module and module.__file__ else None
+    file = getattr(inspect.getmodule(value), "__file__", None)
+    return Path(file) if file else None
 
 
 @each_export

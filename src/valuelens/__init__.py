@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from valuelens.analyses import AnalysisConfig as AnalysisConfig
+    from valuelens.analyses import CostateConfig as CostateConfig
+    from valuelens.analyses import Update as Update
     from valuelens.analyses import analyze as analyze
+    from valuelens.analyses import costates as costates
     from valuelens.analyses import load_result as load_result
     from valuelens.analyses import subject as subject
     from valuelens.analyses.report import write_report as write_report
@@ -20,21 +23,38 @@ if TYPE_CHECKING:
     from valuelens.models.icrl import pretrain as pretrain
     from valuelens.models.icrl import run_config as run_config
     from valuelens.models.icrl import theta_star as theta_star
+    from valuelens.models.lm import GenerateConfig as GenerateConfig
+    from valuelens.models.lm import ReadConfig as ReadConfig
+    from valuelens.models.lm import generate as generate
+    from valuelens.models.lm import load_language_model as load_language_model
+    from valuelens.models.lm import read_rollouts as read_rollouts
+    from valuelens.models.lm import task_named as task_named
+    from valuelens.probe import Sampling as Sampling
     from valuelens.probe import value_slots as value_slots
 
 __version__ = version("valuelens")
 
 _HOMES = {
     "AnalysisConfig": "valuelens.analyses",
+    "CostateConfig": "valuelens.analyses",
+    "GenerateConfig": "valuelens.models.lm",
     "InputError": "valuelens.models",
+    "ReadConfig": "valuelens.models.lm",
+    "Sampling": "valuelens.probe",
+    "Update": "valuelens.analyses",
     "ablated": "valuelens.models",
     "analyze": "valuelens.analyses",
+    "costates": "valuelens.analyses",
+    "generate": "valuelens.models.lm",
     "load": "valuelens.models.icrl",
+    "load_language_model": "valuelens.models.lm",
     "load_result": "valuelens.analyses",
     "patched": "valuelens.models",
     "pretrain": "valuelens.models.icrl",
+    "read_rollouts": "valuelens.models.lm",
     "run_config": "valuelens.models.icrl",
     "subject": "valuelens.analyses",
+    "task_named": "valuelens.models.lm",
     "theta_star": "valuelens.models.icrl",
     "value_slots": "valuelens.probe",
     "write_report": "valuelens.analyses.report",

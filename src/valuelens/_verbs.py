@@ -25,7 +25,7 @@ from rich.progress import (
 from valuelens import analyses
 from valuelens.analyses import Result
 from valuelens.analyses.report import save_figures, write_report
-from valuelens.models import InputError, icrl
+from valuelens.models import InputError, device, icrl
 
 _OURS = (
     *("config.json", "metrics.parquet", "checkpoints", "seed-*"),
@@ -42,22 +42,18 @@ _RECENT = 40
 def pretrain(given: Mapping[str, Any], *, progress: bool) -> dict[str, Any]:
     """Train what the command line asks for; returns the summary that `--json` prints."""
     config = icrl.run_config(
-        {name: _keys(model, given) for name, model in icrl.RunConfig.model_fields.items()},
+        {name: options_of(model, given) for name, model in icrl.RunConfig.model_fields.items()},
         where="command line",
     )
     out, num_seeds = given["out"], given["num_seeds"]
-    device(given["device"])
-    if num_seeds < 1:
-        raise InputError("there must be at least one seed", f"found {num_seeds}", "option --num-seeds")
-    if given["overwrite"]:
-        clear(out)
+    prepare(given)
     started, total = time.monotonic(), config.train.steps * num_seeds
     with bar("pretrain", total, show=progress) as advance:
         last = icrl.pretrain(
             config,
             out,
             num_seeds=num_seeds,
-            jobs=_jobs(given.get("jobs"), num_seeds),
+            jobs=processes(given.get("jobs"), num_seeds),
             device=given["device"],
             progress=lambda steps, seed: advance(f"pretrain seed {seed}", steps),
         )
@@ -123,23 +119,7 @@ def analyze(given: Mapping[str, Any], *, progress: bool) -> Result:
 
 def result_lines(result: Result, *, quiet: bool = False) -> list[str]:
     """Verdict and table of findings for people."""
-    if quiet:
-        return [result.verdict]
-    rows = [
-        {
-            "finding": finding.name,
-            "where": " ".join(f"{key} {value}" for key, value in finding.index.items()),
-            "estimate": _short(finding.estimate),
-            "interval": _short(list(finding.interval)) if finding.interval else "",
-            "control": f"{_short(finding.control.estimate)} ({finding.control.name})"
-            if finding.control
-            else "",
-        }
-        for finding in result.findings
-    ]
-    table = pd.DataFrame(rows).to_string(index=False, justify="left", max_colwidth=60) if rows else ""
-    skipped = [f"skipped: {each['what']}: {each['why']}" for each in result.skipped]
-    return [table, "", *skipped, result.verdict]
+    return [result.verdict if quiet else str(result)]
 
 
 def imported(result: Result) -> str | None:
@@ -168,7 +148,9 @@ def demo(out: Path, *, seed: int, jobs: int | None, overwrite: bool, progress: b
     with bar("demo: train and analyse two models", len(_DEMO), show=progress) as advance:
         tasks = [delayed(_demo_part)(name, out, seed) for name in _DEMO]
         found = {}
-        for name, result in Parallel(n_jobs=_jobs(jobs, len(_DEMO)), return_as="generator_unordered")(tasks):
+        for name, result in Parallel(n_jobs=processes(jobs, len(_DEMO)), return_as="generator_unordered")(
+            tasks
+        ):
             found[name] = result
             advance(f"demo: {name} done", 1)
     results = {f"{name} ({_described(name)})": found[name] for name in _DEMO}
@@ -190,26 +172,24 @@ def _described(name: str) -> str:
     return f"{model.weights} weights, {model.num_layers} {'tied' if model.tied else 'untied'} layers"
 
 
-def clear(out: Path) -> None:
-    """Remove what valuelens wrote into a folder, and nothing else."""
-    for pattern in _OURS:
+def prepare(given: Mapping[str, Any], *also: str) -> None:
+    """Check device and seeds of a training, and clear its folder where `--overwrite` asks for it."""
+    device(given["device"])
+    if given["num_seeds"] < 1:
+        found = f"found {given['num_seeds']}"
+        raise InputError("there must be at least one seed", found, "option --num-seeds")
+    if given["overwrite"]:
+        clear(given["out"], *also)
+
+
+def clear(out: Path, *also: str) -> None:
+    """Remove what valuelens wrote into a folder, and nothing else; `also` are patterns of one verb."""
+    for pattern in (*_OURS, *also):
         for path in out.glob(pattern):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:
                 path.unlink()
-
-
-def device(name: str) -> torch.device:
-    """A device that exists here."""
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:
-        found = str(error).splitlines()[0]
-        raise InputError(
-            "the device must exist here", f"found {name!r}: {found}", "option --device"
-        ) from None
-    return torch.device(name)
 
 
 @contextmanager
@@ -233,19 +213,13 @@ def bar(what: str, total: int | None, *, show: bool) -> Iterator[Any]:
         yield advance
 
 
-def _keys(field: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+def options_of(field: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those options that belong to a part of a configuration."""
     return {key: given[key] for key in field.annotation.model_fields if key in given}
 
 
-def _jobs(asked: int | None, useful: int) -> int:
+def processes(asked: int | None, useful: int) -> int:
+    """How many processes `--jobs` allows: as many as are useful, or as there are cores."""
     if asked is not None and asked < 1:
         raise InputError("--jobs must be at least 1", f"found {asked}", "option --jobs")
     return min(asked or os.cpu_count() or 1, useful)
-
-
-def _short(estimate: object) -> str:
-    if isinstance(estimate, list):
-        return "[" + ", ".join(_short(x) for x in estimate) + "]"
-    if isinstance(estimate, float):
-        return f"{estimate:.4g}"
-    return "-" if estimate is None else str(estimate)

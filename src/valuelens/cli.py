@@ -1,12 +1,14 @@
 """The command line. It parses, calls the library and prints; heavy imports wait until a verb runs."""
 
-import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from typer.exceptions import TyperException
+
+from valuelens._lm_cli import costates, pretrain_lm
+from valuelens._options import Device, Jobs, Json, Out, Overwrite, Quiet, RequiredOut, Seed, emit, setting
 
 app = typer.Typer(
     name="valuelens",
@@ -16,29 +18,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     epilog="Start with `valuelens demo`. Each verb has its own --help with an example.",
 )
-
-Out = Annotated[
-    Path | None, typer.Option("--out", help="Folder for results; the same request continues there.")
-]
-RequiredOut = Annotated[
-    Path, typer.Option("--out", help="Run folder; the same configuration continues there.")
-]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Start afresh: remove what --out holds.")]
-Seed = Annotated[
-    int, typer.Option("--seed", help="Decides everything random; several seeds are seed, seed+1, ...")
-]
-Device = Annotated[str, typer.Option("--device", help="Where to compute: cpu, cuda, ...")]
-Jobs = Annotated[
-    int | None, typer.Option("--jobs", help="Processes, one thread each.", show_default="one per core")
-]
-Json = Annotated[
-    bool, typer.Option("--json", help="Print the result summary as JSON on stdout, nothing else.")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, no logs.")]
-
-
-def _setting(name: str, help_: str, default: str) -> Any:
-    return typer.Option(name, help=help_, show_default=default)
 
 
 @app.callback(invoke_without_command=True)
@@ -59,37 +38,37 @@ def pretrain(
     out: RequiredOut,
     env: Annotated[
         str | None,
-        _setting(
+        setting(
             "--env", "boyan, loop, garnet, cartpole, or FILE.safetensors with P, r, p0 and features.", "boyan"
         ),
     ] = None,
-    num_states: Annotated[int | None, _setting("--num-states", "States of a chain.", "10")] = None,
+    num_states: Annotated[int | None, setting("--num-states", "States of a chain.", "10")] = None,
     features: Annotated[
-        str | None, _setting("--features", "sphere, uniform or one-hot, redrawn for each task.", "sphere")
+        str | None, setting("--features", "sphere, uniform or one-hot, redrawn for each task.", "sphere")
     ] = None,
     feature_dim: Annotated[
-        int | None, _setting("--feature-dim", "Feature dimension; the number of states if one-hot.", "4")
+        int | None, setting("--feature-dim", "Feature dimension; the number of states if one-hot.", "4")
     ] = None,
     representable: Annotated[
         bool | None, typer.Option("--representable", help="Make values linear in the features.")
     ] = None,
     context_length: Annotated[
-        int | None, _setting("--context-length", "Transitions in a context.", "30")
+        int | None, setting("--context-length", "Transitions in a context.", "30")
     ] = None,
-    gamma: Annotated[float | None, _setting("--gamma", "Discount in [0, 1).", "0.5")] = None,
-    arch: Annotated[str | None, _setting("--arch", "tsm, dual, linear or transformer.", "tsm")] = None,
+    gamma: Annotated[float | None, setting("--gamma", "Discount in [0, 1).", "0.5")] = None,
+    arch: Annotated[str | None, setting("--arch", "tsm, dual, linear or transformer.", "tsm")] = None,
     weights: Annotated[
-        str | None, _setting("--weights", "restricted, full or factored (tsm, dual, linear).", "restricted")
+        str | None, setting("--weights", "restricted, full or factored (tsm, dual, linear).", "restricted")
     ] = None,
     num_layers: Annotated[
-        int | None, _setting("--num-layers", "Layers.", "10; 3 for linear, 4 for transformer")
+        int | None, setting("--num-layers", "Layers.", "10; 3 for linear, 4 for transformer")
     ] = None,
     tied: Annotated[
         bool | None,
         typer.Option("--tied/--untied", help="Share parameters over layers.", show_default="tied"),
     ] = None,
-    num_heads: Annotated[int | None, _setting("--num-heads", "Heads (transformer).", "4")] = None,
-    d_model: Annotated[int | None, _setting("--d-model", "Width (transformer).", "64")] = None,
+    num_heads: Annotated[int | None, setting("--num-heads", "Heads (transformer).", "4")] = None,
+    d_model: Annotated[int | None, setting("--d-model", "Width (transformer).", "64")] = None,
     causal: Annotated[bool | None, typer.Option("--causal", help="Causal attention (transformer).")] = None,
     positions: Annotated[
         bool | None,
@@ -100,19 +79,19 @@ def pretrain(
         ),
     ] = None,
     normalization: Annotated[
-        str | None, _setting("--normalization", "layer or rms (transformer).", "layer")
+        str | None, setting("--normalization", "layer or rms (transformer).", "layer")
     ] = None,
-    loss: Annotated[str | None, _setting("--loss", "td, neu, monte-carlo or true-value.", "td")] = None,
-    steps: Annotated[int | None, _setting("--steps", "Optimiser steps.", "2000")] = None,
-    batch_size: Annotated[int | None, _setting("--batch-size", "Fresh tasks a step.", "64")] = None,
+    loss: Annotated[str | None, setting("--loss", "td, neu, monte-carlo or true-value.", "td")] = None,
+    steps: Annotated[int | None, setting("--steps", "Optimiser steps.", "2000")] = None,
+    batch_size: Annotated[int | None, setting("--batch-size", "Fresh tasks a step.", "64")] = None,
     learning_rate: Annotated[
-        float | None, _setting("--learning-rate", "Of Adam.", "0.01; 0.001 for transformer")
+        float | None, setting("--learning-rate", "Of Adam.", "0.01; 0.001 for transformer")
     ] = None,
-    clip_norm: Annotated[float | None, _setting("--clip-norm", "Largest gradient norm.", "1.0")] = None,
+    clip_norm: Annotated[float | None, setting("--clip-norm", "Largest gradient norm.", "1.0")] = None,
     num_checkpoints: Annotated[
-        int | None, _setting("--num-checkpoints", "Log-spaced checkpoints.", "20")
+        int | None, setting("--num-checkpoints", "Log-spaced checkpoints.", "20")
     ] = None,
-    dtype: Annotated[str | None, _setting("--dtype", "float32 or float64.", "float32")] = None,
+    dtype: Annotated[str | None, setting("--dtype", "float32 or float64.", "float32")] = None,
     num_seeds: Annotated[int, typer.Option("--num-seeds", help="Models to train: seed, seed+1, ...")] = 1,
     seed: Seed = 0,
     device: Device = "cpu",
@@ -126,7 +105,7 @@ def pretrain(
 
     given = {key: value for key, value in locals().items() if value is not None}
     summary = _verbs.pretrain(given, progress=not (quiet or as_json))
-    _emit(summary, as_json, _verbs.pretrain_lines(summary))
+    emit(summary, _verbs.pretrain_lines(summary), as_json=as_json)
 
 
 @app.command(epilog="Example: valuelens analyze runs/default --out results/default")
@@ -170,16 +149,22 @@ def analyze(
     from valuelens import _verbs
 
     if list_:
-        _emit({"questions": _verbs.questions()}, as_json, _verbs.questions())
+        emit({"questions": _verbs.questions()}, _verbs.questions(), as_json=as_json)
         return
     given = {key: value for key, value in locals().items() if value is not None}
     result = _verbs.analyze(given, progress=not (quiet or as_json))
-    _emit(result.summary(), as_json, _verbs.result_lines(result, quiet=quiet))
+    emit(result.summary(), _verbs.result_lines(result, quiet=quiet), as_json=as_json)
     if (said := _verbs.imported(result)) and not quiet:
         print(f"valuelens: {said}", file=sys.stderr)  # noqa: T201
     if lost := _verbs.unusable_inputs(result):
         print(f"valuelens: skipped as unusable: {'; '.join(lost)}", file=sys.stderr)  # noqa: T201
         raise typer.Exit(3)
+
+
+app.command(
+    "pretrain-lm", epilog="Example: valuelens pretrain-lm --task label-copy --out series/copy --num-seeds 2"
+)(pretrain_lm)
+app.command(epilog="Example: valuelens costates series/copy/step-00002500 --out results/copy")(costates)
 
 
 @app.command(epilog="Example: valuelens report results/default --out report.html")
@@ -194,7 +179,7 @@ def report(
     from valuelens import _verbs
 
     written = _verbs.report(folders, out)
-    _emit({"report": str(written)}, as_json, [f"The report is at {written}"])
+    emit({"report": str(written)}, [f"The report is at {written}"], as_json=as_json)
 
 
 @app.command(epilog="Example: valuelens demo --out demo")
@@ -210,7 +195,7 @@ def demo(
     from valuelens import _verbs
 
     summary = _verbs.demo(out, seed=seed, jobs=jobs, overwrite=overwrite, progress=not (quiet or as_json))
-    _emit(summary, as_json, [*summary["verdicts"].values(), f"The report is at {summary['report']}"])
+    emit(summary, [*summary["verdicts"].values(), f"The report is at {summary['report']}"], as_json=as_json)
 
 
 @app.command(epilog="Example: valuelens doctor")
@@ -222,7 +207,7 @@ def doctor(
     from valuelens import _doctor
 
     checks = _doctor.checks(model)
-    _emit({"checks": [check.plain() for check in checks]}, as_json, [str(check) for check in checks])
+    emit({"checks": [check.plain() for check in checks]}, [str(check) for check in checks], as_json=as_json)
     if any(check.state == "broken" for check in checks):
         raise typer.Exit(2)
 
@@ -257,8 +242,3 @@ def _help() -> str:
 def _fail(message: str) -> NoReturn:
     print(f"valuelens: error: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201
     sys.exit(2)
-
-
-def _emit(summary: dict[str, Any], as_json: bool, lines: list[str]) -> None:
-    text = json.dumps(summary, indent=2, ensure_ascii=False) if as_json else "\n".join(lines)
-    print(text)  # noqa: T201

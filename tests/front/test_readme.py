@@ -28,7 +28,7 @@ def test_every_command_runs(tmp_path, monkeypatch):
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     commands = [line for block in blocks("sh") for line in block.splitlines()]
     assert len(commands) >= 5
-    (tmp_path / "my_network.py").write_text(blocks("python")[1])
+    (tmp_path / "my_network.py").write_text(blocks("python")[2])
     shutil.copy(ROOT / "examples" / "plain_module.py", tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     torch.save(
@@ -47,6 +47,11 @@ def test_every_command_runs(tmp_path, monkeypatch):
     assert (tmp_path / "results/small/result.json").exists()
     mine = json.loads((tmp_path / "results/mine/result.json").read_text())["findings"]
     assert mine[0]["estimate"] == "weighted softmax TD"
+    done = subprocess.run(
+        [sys.executable, "-c", blocks("python")[1]], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "signal-to-noise" in done.stdout
 
 
 @pytest.mark.slow
@@ -59,7 +64,7 @@ def test_the_notebook_example_runs(tmp_path):
 
 
 def test_every_verb_stands_in_the_table_and_every_row_is_a_verb():
-    rows = set(re.findall(r"^\| `valuelens (\w+)", README, flags=re.MULTILINE))
+    rows = set(re.findall(r"^\| `valuelens ([\w-]+)", README, flags=re.MULTILINE))
     verbs = {
         command.name or command.callback.__name__
         for command in cli.app.registered_commands

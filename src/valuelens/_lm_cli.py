@@ -1,0 +1,164 @@
+"""The verbs on language models, as the command line takes them; heavy imports wait until one runs."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from valuelens._options import Device, Jobs, Json, Out, Overwrite, Quiet, RequiredOut, Seed, emit, setting
+
+
+def pretrain_lm(
+    out: RequiredOut,
+    task: Annotated[
+        str | None,
+        setting("--task", "label-copy, modular-sum, addition, or package.module:Task.", "label-copy"),
+    ] = None,
+    shuffled: Annotated[
+        float | None,
+        setting(
+            "--shuffled",
+            "Share of texts whose answer is shuffled (addition: wrong; modular-sum: right).",
+            "0.2",
+        ),
+    ] = None,
+    num_items: Annotated[int | None, setting("--num-items", "Items to draw from (label-copy).", "12")] = None,
+    num_labels: Annotated[
+        int | None,
+        setting("--num-labels", "Labels to draw from; the modulus of modular-sum.", "6; 5 for modular-sum"),
+    ] = None,
+    num_pairs: Annotated[
+        int | None, setting("--num-pairs", "Pairs in a prompt.", "6; 4 for modular-sum")
+    ] = None,
+    num_digits: Annotated[
+        int | None, setting("--num-digits", "Most digits of a summand (addition).", "2")
+    ] = None,
+    num_layers: Annotated[int | None, setting("--num-layers", "Layers.", "2")] = None,
+    d_model: Annotated[int | None, setting("--d-model", "Width.", "64")] = None,
+    num_heads: Annotated[int | None, setting("--num-heads", "Attention heads.", "4")] = None,
+    steps: Annotated[int | None, setting("--steps", "Optimiser steps.", "2500")] = None,
+    batch_size: Annotated[int | None, setting("--batch-size", "Fresh texts a step.", "32")] = None,
+    learning_rate: Annotated[float | None, setting("--learning-rate", "Of AdamW.", "0.001")] = None,
+    num_checkpoints: Annotated[
+        int | None, setting("--num-checkpoints", "Log-spaced checkpoints from step 20.", "14")
+    ] = None,
+    dtype: Annotated[str | None, setting("--dtype", "float32 or float64.", "float32")] = None,
+    num_seeds: Annotated[int, typer.Option("--num-seeds", help="Series to train: seed, seed+1, ...")] = 1,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    jobs: Jobs = None,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Pretrain a small language model on a task: a series of Hugging Face folders, in under a minute."""
+    from valuelens import _lm_verbs
+
+    given = {key: value for key, value in locals().items() if value is not None}
+    summary = _lm_verbs.pretrain_lm(given, progress=not (quiet or as_json))
+    if (said := _lm_verbs.imported(summary["task"], summary["imported_from"])) and not quiet:
+        print(f"valuelens: {said}", file=sys.stderr)  # noqa: T201
+    emit(summary, _lm_verbs.pretrain_lm_lines(summary), as_json=as_json)
+
+
+def costates(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="Hugging Face folder, hub name or name@revision, PEFT adapter folder, or GGUF file.",
+        ),
+    ],
+    task: Annotated[
+        str | None,
+        setting(
+            "--task",
+            "Sample for label-copy, modular-sum, addition, or package.module:Task.",
+            "that of the series MODEL belongs to",
+        ),
+    ] = None,
+    rollouts: Annotated[
+        str | None, setting("--rollouts", "Read a parquet file, a pattern, or TRL's output folder.", "none")
+    ] = None,
+    reward_targets: Annotated[
+        str | None,
+        setting("--reward-targets", "Column of right tokens: reward is their probability.", "none"),
+    ] = None,
+    objective: Annotated[
+        str, typer.Option("--objective", help="surrogate (what GRPO trains on) or reward (differentiable).")
+    ] = "surrogate",
+    layers: Annotated[
+        str, typer.Option("--layers", help="Numbers or expressions in L, the number of layers; or all.")
+    ] = "0,L//2,3L//4",
+    positions: Annotated[
+        str, typer.Option("--positions", help="completion, or prompt: the states before the shared one.")
+    ] = "completion",
+    max_hops: Annotated[
+        int, typer.Option("--max-hops", help="Sampled tokens that credit is followed across (reward).")
+    ] = 5,
+    tolerance: Annotated[
+        float, typer.Option("--tolerance", help="Share of the sum over hops that may be left out.")
+    ] = 0.01,
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full",
+            help="Also which heads carry credit, and (reward) the entropy bound: several times the cost.",
+        ),
+    ] = False,
+    loss_type: Annotated[
+        str, typer.Option("--loss-type", help="Factors as trained: none, grpo, bnpo, dapo, dr_grpo.")
+    ] = "none",
+    scale_rewards: Annotated[
+        str, typer.Option("--scale-rewards", help="Divide advantages by a deviation: none, group, batch.")
+    ] = "none",
+    baseline: Annotated[
+        str, typer.Option("--baseline", help="Subtracted from rewards: group-mean or leave-one-out.")
+    ] = "group-mean",
+    num_items: Annotated[int | None, setting("--num-items", "Size of the task.", "its own")] = None,
+    num_labels: Annotated[int | None, setting("--num-labels", "Size of the task.", "its own")] = None,
+    num_pairs: Annotated[int | None, setting("--num-pairs", "Size of the task.", "its own")] = None,
+    num_digits: Annotated[int | None, setting("--num-digits", "Size of the task.", "its own")] = None,
+    num_prompts: Annotated[int, typer.Option("--num-prompts", help="Groups.")] = 32,
+    num_generations: Annotated[int, typer.Option("--num-generations", help="Rollouts of a group.")] = 16,
+    max_completion_length: Annotated[
+        int | None,
+        setting(
+            "--max-completion-length",
+            "Tokens at which completions are, or in files were, cut; dr_grpo divides by it.",
+            "64; in files their longest text",
+        ),
+    ] = None,
+    temperature: Annotated[float, typer.Option("--temperature", help="Of the sampling.")] = 1.0,
+    top_k: Annotated[int, typer.Option("--top-k", help="Likeliest tokens sampled from; 0 for all.")] = 0,
+    top_p: Annotated[float, typer.Option("--top-p", help="Probability sampled from.")] = 1.0,
+    micro_batch: Annotated[int, typer.Option("--micro-batch", help="Rollouts a pass; bounds memory.")] = 8,
+    completion_ends: Annotated[
+        str, typer.Option("--completion-ends", help="Whether completions end by themselves: auto, yes, no.")
+    ] = "auto",
+    revision: Annotated[
+        str | None, setting("--revision", "Branch, tag or commit on the hub.", "main")
+    ] = None,
+    base: Annotated[str | None, setting("--base", "What an adapter was trained on.", "what it says")] = None,
+    dtype: Annotated[str, typer.Option("--dtype", help="float32, bfloat16 or float64.")] = "float32",
+    seed: Seed = 0,
+    device: Device = "cpu",
+    out: Out = None,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Take the empirical costates of an RL update: its value signal, noise and locality, layer by layer.
+
+    First it says what the rollouts can teach (why is my reward flat?).
+    """
+    from valuelens import _lm_verbs, _verbs
+
+    given = {key: value for key, value in locals().items() if value is not None}
+    result, file = _lm_verbs.costates(given, progress=not (quiet or as_json))
+    emit(result.summary(), _verbs.result_lines(result, quiet=quiet), as_json=as_json)
+    if file and not quiet:
+        print(f"valuelens: the task {task} was imported from {file}", file=sys.stderr)  # noqa: T201
+    if lost := _lm_verbs.unusable_rollouts(result):
+        print(f"valuelens: skipped as unusable: {'; '.join(lost)}", file=sys.stderr)  # noqa: T201
+        raise typer.Exit(3)

@@ -1,0 +1,165 @@
+"""What the verbs on language models do, between the parsed command line and the library."""
+
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from valuelens import analyses
+from valuelens._verbs import bar, clear, options_of, prepare, processes
+from valuelens.analyses import Result
+from valuelens.analyses.report import save_figures, write_report
+from valuelens.models import InputError, lm
+
+SIZES = ("num_items", "num_labels", "num_pairs", "num_digits")
+"""Options that are sizes of a task; which of them it takes is its own business."""
+
+_CUT = 64
+"""Tokens at which sampled completions are cut, as trainers' default has it."""
+
+_RECENT = 20
+"""Logged steps that the closing line of `pretrain-lm` averages."""
+
+
+def pretrain_lm(given: Mapping[str, Any], *, progress: bool) -> dict[str, Any]:
+    """Pretrain the series that the command line asks for; returns the summary that `--json` prints."""
+    parts = {name: options_of(part, given) for name, part in lm.LMRunConfig.model_fields.items()}
+    sizes = {key: given[key] for key in SIZES if key in given}
+    parts["corpus"]["sizes"] = sizes
+    config = lm.lm_run_config(parts, where="command line")
+    with redirect_stdout(sys.stderr):  # what foreign code prints must not stand in --json
+        task = lm.find_task(config.corpus.task, **sizes)
+        lm.pretraining_task(config.corpus.task, **sizes)
+        prepare(given, "step-????????")
+        out, num_seeds = given["out"], given["num_seeds"]
+        started, total = time.monotonic(), config.train.steps * num_seeds
+        with bar("pretrain-lm", total, show=progress) as advance:
+            last = lm.pretrain_lm(
+                config,
+                out,
+                num_seeds=num_seeds,
+                jobs=processes(given.get("jobs"), num_seeds),
+                device=given["device"],
+                progress=lambda steps, seed: advance(f"pretrain-lm seed {seed}", steps),
+            )
+    loss = pd.read_parquet(out / "metrics.parquet").groupby("seed").tail(_RECENT).groupby("seed").loss.mean()
+    return {
+        "series": str(out),
+        "checkpoints": [str(path) for path in last],
+        "task": {"name": task.name, **task.sizes},
+        "imported_from": str(task.file) if task.file else None,
+        "seconds": round(time.monotonic() - started, 2),
+        "loss": {str(seed): float(mean) for seed, mean in loss.items()},
+    }
+
+
+def pretrain_lm_lines(summary: Mapping[str, Any]) -> list[str]:
+    """The summary of a series for people."""
+    lines = [
+        f"seed {seed}: loss {loss:.3f} nats a token (mean of the last {_RECENT} logged steps)"
+        for seed, loss in summary["loss"].items()
+    ]
+    done = f"{summary['seconds']:.1f} s"
+    return [*lines, done, *(f"The last checkpoint is at {path}" for path in summary["checkpoints"])]
+
+
+def imported(task: Mapping[str, Any], file: str | None) -> str | None:
+    """Which task was imported, and where its code stands; none for ours."""
+    return f"the task {task['name']} was imported from {file}" if file else None
+
+
+def costates(given: Mapping[str, Any], *, progress: bool) -> tuple[Result, str | None]:
+    """Take costates and write result, figures and report where `--out` asks for it; also where a task's code stands."""
+    config = analyses.CostateConfig(
+        objective=given["objective"],
+        layers=tuple(part.strip() for part in given["layers"].split(",") if part.strip()),
+        positions=given["positions"],
+        update=analyses.Update(
+            baseline=given["baseline"],
+            scale_rewards=given["scale_rewards"],
+            loss_type=given["loss_type"],
+            max_completion_length=given.get("max_completion_length", 0 if "rollouts" in given else _CUT),
+        ),
+        micro_batch=given["micro_batch"],
+        max_hops=given["max_hops"],
+        tolerance=given["tolerance"],
+        full=given["full"],
+        seed=given["seed"],
+    )
+    out, afresh = given.get("out"), given["overwrite"]
+    # what foreign code prints must not stand in --json
+    with redirect_stdout(sys.stderr):
+        model = lm.load_language_model(
+            given["model"],
+            revision=given.get("revision"),
+            base=given.get("base"),
+            dtype=given["dtype"],
+            device=given["device"],
+        )
+        source = _rollout_source(given)
+        with bar("costates", None, show=progress) as advance:
+            result = analyses.costate_run(
+                model,
+                source,
+                config,
+                out=None if afresh else out,
+                said=None if given["quiet"] else _say,
+                progress=lambda what, done, total: advance(what, 1, total),
+            )
+    if out is not None:
+        if afresh:  # only now, so that a fault of the input loses nothing
+            clear(out)
+            analyses.save_result(result, out)
+        save_figures(result, out / "figures")
+        write_report({given["model"]: result}, out / "report.html")
+    file = source.task.file if source.task else None
+    return result, str(file) if file else None
+
+
+def _say(found: analyses.Diagnosis) -> None:
+    """The diagnosis, before any costate is taken."""
+    mismatch = (
+        "The rollouts hold no logged log-probabilities: whether this model sampled them is not known."
+        if found.mismatch is None
+        else f"Logged log-probabilities differ from this model's by {found.mismatch:.2g} nats a token (median)."
+    )
+    print(f"{found.sentence}\n{mismatch}", file=sys.stderr)  # noqa: T201
+
+
+def _rollout_source(given: Mapping[str, Any]) -> analyses.RolloutSource:
+    """As asked for; without a task or rollouts the task of the series that the model belongs to."""
+    sizes = {key: given[key] for key in SIZES if key in given}
+    if sizes and "rollouts" in given:
+        size = next(iter(sizes)).replace("_", "-")
+        raise InputError("sizes belong to a task", f"found --{size} beside --rollouts", f"option --{size}")
+    named = lm.find_task(given["task"], **sizes) if "task" in given else None
+    if named is None and "rollouts" not in given:
+        named = _series_task(Path(given["model"]), sizes)
+    keys = (
+        *("num_prompts", "num_generations", "max_completion_length", "temperature", "top_k", "top_p"),
+        *("seed", "completion_ends"),
+    )
+    return analyses.RolloutSource(
+        task=named,
+        generate=lm.GenerateConfig(**{key: given[key] for key in keys if key in given}),
+        files=given.get("rollouts", ""),
+        reward_targets=given.get("reward_targets"),
+        longest=given.get("max_completion_length"),
+    )
+
+
+def _series_task(model: Path, sizes: Mapping[str, int]) -> lm.NamedTask | None:
+    config = model.absolute().parent / "config.json"
+    if not config.exists():
+        return None
+    corpus = lm.load_lm_config(config).corpus
+    return lm.find_task(corpus.task, **{**corpus.sizes, **sizes})
+
+
+def unusable_rollouts(result: Result) -> list[str]:
+    """What of the rollouts could not be used, each with the reason."""
+    return [f"{each['what']}: {each['why']}" for each in result.skipped]

@@ -1,0 +1,49 @@
+"""Options that several verbs share, and how a verb's answer is printed."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Out = Annotated[
+    Path | None, typer.Option("--out", help="Folder for results; the same request continues there.")
+]
+RequiredOut = Annotated[
+    Path, typer.Option("--out", help="Run folder; the same configuration continues there.")
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Start afresh: remove what --out holds.")]
+Seed = Annotated[
+    int, typer.Option("--seed", help="Decides everything random; several seeds are seed, seed+1, ...")
+]
+Device = Annotated[str, typer.Option("--device", help="Where to compute: cpu, cuda, ...")]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", help="Processes, one thread each.", show_default="one per core")
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print the result summary as JSON on stdout, nothing else.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, no logs.")]
+
+
+def setting(name: str, help_: str, default: str) -> Any:
+    """An option whose default is not known here, only told.
+
+    Args:
+        name: With its dashes.
+        help_: What it decides.
+        default: In words.
+    """
+    return typer.Option(name, help=help_, show_default=default)
+
+
+def emit(summary: dict[str, Any], lines: list[str], *, as_json: bool) -> None:
+    """Print a verb's answer on stdout.
+
+    Args:
+        summary: As data.
+        lines: For people.
+        as_json: Print the data.
+    """
+    text = json.dumps(summary, indent=2, ensure_ascii=False) if as_json else "\n".join(lines)
+    print(text)  # noqa: T201
