@@ -15,7 +15,7 @@ demo: $(STAMP)
 # Every check. OMP and MKL get one thread: two test processes share two cores.
 test: lint typecheck
 	@echo "== pytest"
-	@OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	@OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: $(STAMP)
 	@echo "== ruff"
