@@ -85,8 +85,13 @@ def costates(
         setting("--reward-targets", "Column of right tokens: reward is their probability.", "none"),
     ] = None,
     objective: Annotated[
-        str, typer.Option("--objective", help="surrogate (what GRPO trains on) or reward (differentiable).")
-    ] = "surrogate",
+        str | None,
+        setting(
+            "--objective",
+            "surrogate (what GRPO trains on) or reward (differentiable).",
+            "surrogate; reward with --reward-targets",
+        ),
+    ] = None,
     layers: Annotated[
         str, typer.Option("--layers", help="Numbers or expressions in L, the number of layers; or all.")
     ] = "0,L//2,3L//4",

@@ -75,7 +75,7 @@ def imported(task: Mapping[str, Any], file: str | None) -> str | None:
 def costates(given: Mapping[str, Any], *, progress: bool) -> tuple[Result, str | None]:
     """Take costates and write result, figures and report where `--out` asks for it; also where a task's code stands."""
     config = analyses.CostateConfig(
-        objective=given["objective"],
+        objective=given.get("objective", "reward" if "reward_targets" in given else "surrogate"),
         layers=tuple(part.strip() for part in given["layers"].split(",") if part.strip()),
         positions=given["positions"],
         update=analyses.Update(

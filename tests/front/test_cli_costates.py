@@ -203,7 +203,7 @@ def test_prompts_that_were_answered_once_have_costates_and_no_noise(
     costates: Run, model: Path, tmp_path: Path
 ) -> None:
     rows = written(tmp_path, prompt_ids=[[2, 4, 6], [3, 4, 6]], reward=[], gold=[[4, 5], [5, 4]])
-    code, out, err = costates(model, "--rollouts", rows, "--reward-targets", "gold", "--objective", "reward")
+    code, out, err = costates(model, "--rollouts", rows, "--reward-targets", "gold")
     assert code == 3
     assert "hop_share" in out
     assert "a group of one rollout has neither a mean nor a spread" in err
