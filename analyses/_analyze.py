@@ -23,7 +23,7 @@ from valuelens.analyses._identify import identify
 from valuelens.analyses._neu import neu
 from valuelens.analyses._opaque import opaque
 from valuelens.analyses._reparameterisation import reparameterisation
-from valuelens.analyses._request import AnalysisConfig, Place, Unit, finished, measured, request
+from valuelens.analyses._request import AnalysisConfig, Place, Progress, Unit, finished, measured, request
 from valuelens.analyses._result import Result, merged, save_result
 from valuelens.analyses._slots import slots
 from valuelens.analyses._subject import Subject, subject
@@ -60,9 +60,6 @@ LAST_ONLY = ("identify", "opaque", "generalisation")
 
 RUN_ANALYSES = ("emergence",)
 """Questions on a whole run."""
-
-Progress = Callable[[str, int, int], None]
-"""Called as progress(what was done, done, total)."""
 
 
 def analyze(

@@ -3,7 +3,7 @@
 Shape legend: `rollout` rows, `group` prompts, `layer` those asked for, `state` k: after k sampled tokens, `d_model`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from valuelens.analyses._request import Progress
 from valuelens.models.lm import LanguageModel
 from valuelens.probe import (
     Costates,
@@ -21,9 +22,6 @@ from valuelens.probe import (
     locality,
     own_token_batches,
 )
-
-Progress = Callable[[str, int, int], None]
-"""Called as progress(what, done, total)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,16 +104,16 @@ def measured(request: Request, progress: Progress | None = None) -> Measured:
         scale = request.scale[rows].double()[:, None, None]
         costates = found.values.double().cpu()
         states = costates.shape[2]
-        weighted = scale[..., None] * costates
         valid[rows, :states] = found.valid.cpu()
-        squares[rows, :, :states] = weighted.square().sum(-1)
+        squares[rows, :, :states] = scale.square() * costates.square().sum(-1)
         if own_part is not None:
-            own_squares[rows, :, :states] = (
-                (scale[..., None] * own_part.values.double().cpu()).square().sum(-1)
-            )
+            own = own_part.values.double().cpu()
+            own_squares[rows, :, :states] = scale.square() * own.square().sum(-1)
             inner[rows, :, :states] = scale.square() * locality(own_part, found).own.cpu()
             start.append(costates[:, :, 0])
-        groups.add(weighted, found.valid.cpu(), request.group[rows.start : rows.stop])
+        groups.add(
+            scale[..., None] * costates, squares[rows, :, :states], found.valid.cpu(), request.group[rows]
+        )
         row = rows.stop
         if progress:
             progress("costates", row, shape[0])
@@ -153,10 +151,11 @@ class _GroupSums:
     def add(
         self,
         costates: Float[Tensor, "rollout layer state d_model"],
+        squares: Float[Tensor, "rollout layer state"],
         valid: Bool[Tensor, "rollout state"],
         group: Sequence[int],
     ) -> None:
-        """Add rollouts, those of a group one after another."""
+        """Add rollouts, those of a group one after another, with their squared norms."""
         states = costates.shape[2]
         for each in dict.fromkeys(group):
             mine = torch.tensor([one == each for one in group])
@@ -169,7 +168,7 @@ class _GroupSums:
                 )
                 self._square = torch.zeros(layers, width, dtype=torch.float64)
             self._total[:, :states] += costates[mine].sum(0)
-            self._square[:, :states] += costates[mine].square().sum((0, 3))
+            self._square[:, :states] += squares[mine].sum(0)
             self.count[each, :states] += valid[mine].sum(0)
 
     def moments(self) -> dict[str, Tensor]:

@@ -5,9 +5,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from valuelens.analyses._costate_config import CostateConfig, chosen_layers
-from valuelens.analyses._costate_measures import Progress
 from valuelens.analyses._costates import Said, costates
-from valuelens.analyses._request import finished, measured
+from valuelens.analyses._request import Progress, finished, measured
 from valuelens.analyses._result import Result, save_result
 from valuelens.models import InputError
 from valuelens.models.icrl import content_hash, one_thread

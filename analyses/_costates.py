@@ -16,13 +16,14 @@ from valuelens.analyses._costate_findings import (
     signal_findings,
 )
 from valuelens.analyses._costate_hops import hops
-from valuelens.analyses._costate_measures import Measured, Progress, Request, measured
+from valuelens.analyses._costate_measures import Measured, Request, measured
 from valuelens.analyses._costate_oracle import can_enumerate, oracle
 from valuelens.analyses._costate_verdict import costate_verdict
 from valuelens.analyses._diagnosis import Diagnosis, diagnosis, refuse_other_policy
 from valuelens.analyses._entropy_bound import entropy_bound
 from valuelens.analyses._group_means import Starts, group_means
 from valuelens.analyses._head_credit import head_credit
+from valuelens.analyses._request import Progress
 from valuelens.analyses._result import Array, Result, merged
 from valuelens.analyses._token_weights import TokenWeights, token_weights
 from valuelens.models import InputError

@@ -12,12 +12,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from valuelens.analyses._costate_measures import Progress, Request
+from valuelens.analyses._costate_measures import Request
 from valuelens.analyses._entropy_bound_findings import (
     correlation_findings,
     path_findings,
     tightness_findings,
 )
+from valuelens.analyses._request import Progress
 from valuelens.analyses._result import Result
 from valuelens.models import InputError
 from valuelens.models.lm import LanguageModel

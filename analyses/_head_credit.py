@@ -13,7 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from valuelens.analyses._costate_measures import Progress, Request
+from valuelens.analyses._costate_measures import Request
+from valuelens.analyses._request import Progress
 from valuelens.analyses._result import Control, Finding, Result
 from valuelens.probe import (
     PATHS,

@@ -4,7 +4,7 @@ import hashlib
 import json
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -16,6 +16,9 @@ from valuelens.models import InputError, clear_temporaries
 from valuelens.models.icrl import Adapter, CheckpointPath, content_hash
 
 Precision = Literal["float64", "float32"]
+
+Progress = Callable[[str, int, int], None]
+"""Called as progress(what was done, done, total)."""
 
 CONTEXT_MASK = "the query S_n and extra query columns are no sources"
 """What in-context models do not attend to."""

@@ -8,7 +8,14 @@ from torch import Tensor
 
 from valuelens.analyses._costate_config import Update
 from valuelens.models.lm import Rollouts
-from valuelens.probe import Normaliser, Sequences, generalised_advantages, loss_factors, rollout_advantages
+from valuelens.probe import (
+    Normaliser,
+    Sequences,
+    generalised_advantages,
+    loss_factors,
+    rollout_advantages,
+    surrogate_weights,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,21 +50,22 @@ def token_weights(rollouts: Rollouts, batch: Sequences, update: Update) -> Token
     counted = _counted(rollouts, batch)
     longest = update.max_completion_length or counted.shape[1]
     normaliser = Normaliser(loss_type=update.loss_type, max_completion_length=longest)
-    factors = loss_factors(counted, normaliser).double()
     if rollouts.rewards is not None and rollouts.values is not None:
         estimates = _padded(rollouts.values, batch)
         advantages = generalised_advantages(torch.tensor(rollouts.rewards).double(), estimates, batch.valid)
-        return _own(
-            advantages, counted, factors, "generalised advantages from rewards and the column `values`"
-        )
+        words = "generalised advantages from rewards and the column `values`"
+        return _own(surrogate_weights(advantages, counted, normaliser), words)
     if rollouts.rewards is not None:
-        return _whole(*_from_rewards(rollouts, update), counted, factors)
+        advantages, words = _from_rewards(rollouts, update)
+        factors = loss_factors(counted, normaliser).double()
+        return TokenWeights(rollout=advantages * factors, token=counted.double(), whole=True, words=words)
     lost = (
         ", divided by an unknown standard deviation: their scale is lost"
         if rollouts.advantages_scaled
         else ""
     )
-    return _own(_padded(rollouts.advantages or (), batch), counted, factors, f"advantages as logged{lost}")
+    logged = _padded(rollouts.advantages or (), batch)
+    return _own(surrogate_weights(logged, counted, normaliser), f"advantages as logged{lost}")
 
 
 def _from_rewards(rollouts: Rollouts, update: Update) -> tuple[Float[Tensor, " batch"], str]:
@@ -73,22 +81,9 @@ def _from_rewards(rollouts: Rollouts, update: Update) -> tuple[Float[Tensor, " b
     return advantages, f"{words}, times n / (n - 1)" if corrected else words
 
 
-def _whole(
-    advantages: Float[Tensor, " batch"], words: str, counted: Bool[Tensor, "batch state"], factors: Tensor
-) -> TokenWeights:
-    return TokenWeights(rollout=advantages * factors, token=counted.double(), whole=True, words=words)
-
-
-def _own(
-    advantages: Float[Tensor, "batch state"],
-    counted: Bool[Tensor, "batch state"],
-    factors: Tensor,
-    words: str,
-) -> TokenWeights:
-    token = torch.where(counted, advantages * factors[:, None], 0.0)
-    return TokenWeights(
-        rollout=torch.ones(len(token), dtype=token.dtype), token=token, whole=False, words=words
-    )
+def _own(token: Float[Tensor, "batch state"], words: str) -> TokenWeights:
+    ones = torch.ones(len(token), dtype=token.dtype)
+    return TokenWeights(rollout=ones, token=token, whole=False, words=words)
 
 
 def _counted(rollouts: Rollouts, batch: Sequences) -> Bool[Tensor, "batch state"]:
