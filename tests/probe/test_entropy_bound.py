@@ -260,6 +260,8 @@ def test_the_textbook_form_holds_where_paths_skip_no_step(generator: torch.Gener
     pushes = torch.einsum("btas,bta->bts", at.mean_state, through).norm(dim=-1)
     rho = gamma * torch.linalg.matrix_norm(at.dynamics_state, ord=2).amax(1)
     error = (whole - held)[:, :-1].norm(dim=-1)
-    rounding = 1e-12 * whole.abs().max()  # the error is a difference of costates, and at the last step it is the bound
+    rounding = (
+        1e-12 * whole.abs().max()
+    )  # the error is a difference of costates, and at the last step it is the bound
     assert bool((error <= one_step_bound(pushes, rho) + rounding).all())
     assert not bool((error <= one_step_bound(pushes, 0.5 * rho)).all())

@@ -1,0 +1,68 @@
+"""What decides a ranking of checkpoints: how they are scored, and how the RL that the scores foretell is run."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from valuelens.models import InputError
+from valuelens.probe import Sampling
+
+Signal = Literal["auto", "subtractive", "usable", "update-aligned"]
+Headroom = Literal["tilt", "shortfall", "best-of-k"]
+Recipe = Literal["default", "fast"]
+
+BETA = 5.0
+"""Of the tilt, in units of 1 / reward range (our definition)."""
+
+SERIES_LEAST = 3
+"""Checkpoints that a ranking needs before anything is correlated."""
+
+RIVALS = (
+    *("reward", "reward_std", "best_of_k", "pass_at_k", "entropy", "gradient_norm"),
+    *("signal", "headroom", "held_out_loss"),
+)
+"""One-line predictors on the same rollouts (theory B6); all but the held-out loss are expected to rise with gain."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScoreConfig:
+    """How a checkpoint is scored, besides its rollouts.
+
+    Attributes:
+        signal: Variant of the signal; `auto` is `subtractive` where the reward is differentiable, else `usable`.
+        headroom: Variant of the headroom.
+        beta: Of the tilt, in units of 1 / reward range.
+        layer: Expression in L, the number of layers, at which costates are taken.
+        k: Of best-of-k and pass@k; fewer where a group is smaller.
+        max_hops: Sampled tokens that credit is followed across (`subtractive`).
+        tolerance: Share of the sum over hops that may be left out.
+        sampling: Temperature, top-k and top-p that the completions were sampled with.
+        micro_batch: Rollouts a pass.
+        every_variant: Take all signals, not the chosen one alone (`update-aligned` is always taken).
+        seed: Of splits and intervals.
+    """
+
+    signal: Signal = "auto"
+    headroom: Headroom = "tilt"
+    beta: float = BETA
+    layer: str = "L//2"
+    k: int = 8
+    max_hops: int = 5
+    tolerance: float = 0.01
+    sampling: Sampling = field(default_factory=Sampling)
+    micro_batch: int = 64
+    every_variant: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what is not offered."""
+        for option, value, offered in (
+            ("--signal", self.signal, get_args(Signal)),
+            ("--headroom", self.headroom, get_args(Headroom)),
+        ):
+            if value not in offered:
+                raise InputError(
+                    f"{option} takes {', '.join(offered)}", f"found {value!r}", f"option {option}"
+                )
+        if not 0 < self.beta < math.inf:
+            raise InputError("--beta must be above 0", f"found {self.beta}", "option --beta")
