@@ -27,6 +27,7 @@ from valuelens.probe._credit import by_state as by_state
 from valuelens.probe._credit import column_costates as column_costates
 from valuelens.probe._credit import read_out_gradients as read_out_gradients
 from valuelens.probe._credit import relative_gap as relative_gap
+from valuelens.probe._credit_cut import credit_cut as credit_cut
 from valuelens.probe._decoding import Decoding as Decoding
 from valuelens.probe._decoding import decode as decode
 from valuelens.probe._decoding import decoding_sums as decoding_sums
@@ -57,6 +58,11 @@ from valuelens.probe._head_credit import HeadCredit as HeadCredit
 from valuelens.probe._head_credit import ablated_heads as ablated_heads
 from valuelens.probe._head_credit import cut_heads as cut_heads
 from valuelens.probe._head_credit import head_credit_batches as head_credit_batches
+from valuelens.probe._headroom import TOP as TOP
+from valuelens.probe._headroom import best_of_k_gain as best_of_k_gain
+from valuelens.probe._headroom import pass_at_k_gain as pass_at_k_gain
+from valuelens.probe._headroom import shortfall as shortfall
+from valuelens.probe._headroom import tilt as tilt
 from valuelens.probe._hop_credit import HopCredit as HopCredit
 from valuelens.probe._hop_credit import hop_credit as hop_credit
 from valuelens.probe._hop_credit import joined_credit as joined_credit
@@ -98,6 +104,7 @@ from valuelens.probe._language_costates import language_costates as language_cos
 from valuelens.probe._language_objectives import Objective as Objective
 from valuelens.probe._language_objectives import Surrogate as Surrogate
 from valuelens.probe._language_objectives import TargetProbability as TargetProbability
+from valuelens.probe._leave_one_out import leave_one_out as leave_one_out
 from valuelens.probe._linear import ThetaTDDistance as ThetaTDDistance
 from valuelens.probe._linear import theta_td_distance as theta_td_distance
 from valuelens.probe._linear_metrics import batch_td_weight as batch_td_weight
@@ -127,6 +134,8 @@ from valuelens.probe._objectives import refuse_unsupported as refuse_unsupported
 from valuelens.probe._objectives import surrogate as surrogate
 from valuelens.probe._objectives import surrogate_weights as surrogate_weights
 from valuelens.probe._objectives import unsupported as unsupported
+from valuelens.probe._policy_gradient import PolicyGradient as PolicyGradient
+from valuelens.probe._policy_gradient import policy_gradient as policy_gradient
 from valuelens.probe._rank_correlation import RankCorrelation as RankCorrelation
 from valuelens.probe._rank_correlation import partial_rank_correlation as partial_rank_correlation
 from valuelens.probe._read_out import HookError as HookError
@@ -175,6 +184,17 @@ from valuelens.probe._sequences import Sampling as Sampling
 from valuelens.probe._sequences import Sequences as Sequences
 from valuelens.probe._sequences import sampled_logits as sampled_logits
 from valuelens.probe._sequences import sequences as sequences
+from valuelens.probe._series_bootstrap import block_length as block_length
+from valuelens.probe._series_bootstrap import block_resamples as block_resamples
+from valuelens.probe._series_bootstrap import partial_rank_correlations as partial_rank_correlations
+from valuelens.probe._series_bootstrap import rank_correlations as rank_correlations
+from valuelens.probe._series_bootstrap import resampled_interval as resampled_interval
+from valuelens.probe._signal import Optimiser as Optimiser
+from valuelens.probe._signal import half_costates as half_costates
+from valuelens.probe._signal import subtractive as subtractive
+from valuelens.probe._signal import unequal as unequal
+from valuelens.probe._signal import update_aligned as update_aligned
+from valuelens.probe._signal import usable as usable
 from valuelens.probe._slots import attention_patterns as attention_patterns
 from valuelens.probe._slots import block_hooks as block_hooks
 from valuelens.probe._slots import captured as captured
@@ -196,6 +216,7 @@ from valuelens.probe._td import softmax_td_states_step as softmax_td_states_step
 from valuelens.probe._td import softmax_td_step as softmax_td_step
 from valuelens.probe._td import td_error as td_error
 from valuelens.probe._token_scores import TokenScores as TokenScores
+from valuelens.probe._token_scores import checked_scores as checked_scores
 from valuelens.probe._token_scores import state_logits as state_logits
 from valuelens.probe._token_scores import token_log_probs as token_log_probs
 from valuelens.probe._token_scores import token_scores as token_scores

@@ -11,6 +11,7 @@ asked for, `state` k = 0..T-1, `d_model` width of the residual stream.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -131,6 +132,25 @@ def replaced_attention(model: Module, attend: Callable[..., tuple[Tensor, Tensor
         attend: attend(block, query, key, value, mask, **options), as `attend_apart` behind the number.
 
     Raises:
+        ValueError: As `taken_attention`.
+    """
+    with taken_attention(model, lambda block, own, *tensors, **options: attend(block, *tensors, **options)):
+        yield
+
+
+@contextmanager
+def taken_attention(
+    model: Module, attend: Callable[..., tuple[Tensor, Tensor | None]], *, plain: bool = True
+) -> Iterator[None]:
+    """Inside the block a model attends by another function, which is also handed the model's own.
+
+    Args:
+        model: A causal language model of transformers whose blocks attend through its attention interface.
+        attend: attend(block, own, query, key, value, mask, **options), `own` taking what follows it.
+        plain: The mask is one to be added and `own` is `attend_apart`; else both are those that the model has, where
+            its own function is one of the interface (not `eager`), and so equal to the last bit.
+
+    Raises:
         ValueError: It has no such interface, or a block did not attend through it.
     """
     switch: Any = getattr(model, "set_attn_implementation", None)
@@ -144,12 +164,15 @@ def replaced_attention(model: Module, attend: Callable[..., tuple[Tensor, Tensor
 
     config: Any = model.config
     before, calls = config._attn_implementation, dict[int, int]()
+    own: Any = None if plain else AttentionInterface().get(before)
 
-    def numbered(module: Module, *tensors: Any, **options: Any) -> tuple[Tensor, Tensor]:
-        return attend(calls.setdefault(id(module), len(calls)), *tensors, **options)
+    def numbered(module: Module, *tensors: Any, **options: Any) -> tuple[Tensor, Tensor | None]:
+        block = calls.setdefault(id(module), len(calls))
+        return attend(block, _attend_plainly if own is None else partial(own, module), *tensors, **options)
 
     AttentionInterface.register(_NAME, numbered)
-    AttentionMaskInterface.register(_NAME, eager_mask)
+    mask = eager_mask if own is None else AttentionMaskInterface().get(before, eager_mask)
+    AttentionMaskInterface.register(_NAME, mask)
     try:
         switch(_NAME)
         yield
@@ -161,6 +184,11 @@ def replaced_attention(model: Module, attend: Callable[..., tuple[Tensor, Tensor
         raise ValueError(
             f"every block must attend through transformers' attention interface; {found}; {name}"
         )
+
+
+def _attend_plainly(query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> Any:
+    key, value = per_query_head(query, key, value)
+    return attend_apart(query, (key, key), (value, value), *rest, **options)
 
 
 def own_token_attend(

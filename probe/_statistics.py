@@ -27,7 +27,7 @@ _DIGITS = 12
 _Numbers = NDArray[np.float64] | np.float64
 
 _ROUNDING = 1e-12
-"""Relative standard error below which a sample counts as without spread."""
+"""Relative standard error, or range, below which a sample counts as without spread."""
 
 
 def mean_interval(
@@ -179,7 +179,7 @@ def student_interval(sample: Float[Tensor, "seed"], *, confidence: float = 0.95)
         (1.037, 4.963)
     """
     x = sample.detach().double().cpu().numpy()
-    if len(x) < 2 or not np.isfinite(x).all() or np.ptp(x) == 0:
+    if len(x) < 2 or not np.isfinite(x).all() or np.ptp(x) <= _ROUNDING * np.abs(x).max():
         return None
     limits = stats.ttest_1samp(x, 0).confidence_interval(confidence)
     return float(limits.low), float(limits.high)

@@ -4,7 +4,7 @@ Shape legend: `batch` rollouts, `pos` positions, `state` k: the state that predi
 `vocabulary` tokens, `row` states of several rollouts in a line.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,16 +52,55 @@ def token_scores(
         ValueError: The model is in training mode, a logit is not a number, or a token could not have been drawn.
     """
     sampling = sampling or Sampling()
-    sequences = sequences.to(_device(model))
-    width, parts = sequences.valid.shape[1], []
+    sequences, parts = sequences.to(_device(model)), []
     with torch.no_grad():
         for _, rows in micro_batches(sequences, micro_batch):
-            valid = rows.valid
-            scores = _scores(state_logits(model, rows)[valid], rows.completions[valid], sampling)
-            places = torch.nn.functional.pad(valid, (0, width - valid.shape[1]))
-            parts.append([score.new_zeros(places.shape).masked_scatter(places, score) for score in scores])
-    log_prob, entropy, outside = (torch.cat(each) for each in zip(*parts, strict=True))
-    _check(log_prob, outside > _ROUNDING[next(model.parameters()).dtype], sequences, sampling)
+            parts.append(scores_of_logits(state_logits(model, rows), rows, sampling))
+    return checked_scores(parts, sequences, sampling, next(model.parameters()).dtype)
+
+
+@torch.no_grad()
+def scores_of_logits(
+    logits: Float[Tensor, "batch state vocabulary"], sequences: Sequences, sampling: Sampling
+) -> tuple[Float[Tensor, "batch state"], Float[Tensor, "batch state"], Float[Tensor, "batch state"]]:
+    """Log-probability, entropy, and by how many nats a token is outside of the set that it was drawn from; 0 off it.
+
+    Args:
+        logits: At the states of some rollouts.
+        sequences: Those.
+        sampling: How the tokens were drawn.
+    """
+    valid = sequences.valid
+    scores = _scores(logits.detach()[valid], sequences.completions[valid], sampling)
+    log_prob, entropy, outside = (
+        score.new_zeros(valid.shape).masked_scatter(valid, score) for score in scores
+    )
+    return log_prob, entropy, outside
+
+
+def checked_scores(
+    parts: Sequence[tuple[Tensor, Tensor, Tensor]],
+    sequences: Sequences,
+    sampling: Sampling,
+    dtype: torch.dtype,
+) -> TokenScores:
+    """The scores of all rollouts out of those of their pieces.
+
+    Args:
+        parts: Of `scores_of_logits`, in order.
+        sequences: All rollouts.
+        sampling: How the tokens were drawn.
+        dtype: Of the model: how far a logit may move by rounding.
+
+    Raises:
+        ValueError: A logit is not a number, or a token could not have been drawn.
+    """
+    width, pad = sequences.valid.shape[1], torch.nn.functional.pad
+    log_prob, entropy, outside = (
+        torch.cat([pad(each, (0, width - each.shape[1])) for each in scores])
+        for scores in zip(*parts, strict=True)
+    )
+    _check(log_prob, outside > _ROUNDING[dtype], sequences, sampling)
     return TokenScores(log_prob=log_prob, entropy=entropy, rounded=outside > 0)
 
 

@@ -207,6 +207,10 @@ def test_no_student_interval_without_spread(sample: list[float]) -> None:
     assert student_interval(torch.tensor(sample)) is None
 
 
+def test_rounding_is_no_spread() -> None:
+    assert student_interval(torch.tensor([0.3, 0.1 + 0.2, 0.3], dtype=torch.float64)) is None
+
+
 @pytest.mark.parametrize("total", [1, 8, 256])
 def test_the_interval_of_a_share_without_hits_has_a_closed_form(total: int) -> None:
     low, high = share_interval(0, total) or (1.0, 0.0)
