@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,9 +33,10 @@ def atomic_path(path: Path) -> Iterator[Path]:
         ...     sorted(os.listdir(folder))
         ['a.txt']
     """
-    temporary, old = (
-        path.with_name(f"{_TEMPORARY}{os.getpid()}-{age}-{path.name}") for age in ("new", "old")
+    ours = (
+        f"{_TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}"  # machines that share a folder may share numbers
     )
+    temporary, old = (path.with_name(f"{ours}-{age}-{path.name}") for age in ("new", "old"))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary

@@ -229,6 +229,7 @@ def _trl_run(kind: str, word_tokenizer: "Callable[..., PreTrainedTokenizerFast]"
             processing_class=tokenizer,
         )
         trainer.train()
+        trainer.save_state()
     return TRLRun(output=folder / "run", model=folder / "model", completion_ids=drawn)
 
 

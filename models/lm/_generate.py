@@ -104,10 +104,13 @@ def _targets(
 ) -> tuple[Tokens, ...] | None:
     if any(prompt.answer is None for prompt in prompts):
         return None
+    answers = {
+        answer: completion_tokens(tokenizer, answer, f"answer {answer!r}")
+        for answer in dict.fromkeys(str(prompt.answer) for prompt in prompts)
+    }
     targets = []
     for prompt, completion in zip(prompts, tokens, strict=True):
-        where = f"answer {prompt.answer!r}"
-        answer = completion_tokens(tokenizer, str(prompt.answer), where)
+        answer, where = answers[str(prompt.answer)], f"answer {prompt.answer!r}"
         if not stops and len(answer) < len(completion):
             rule = "an answer must have a token for each of the completion, or completions must end"
             raise InputError(rule, f"found {len(answer)} and {len(completion)}", where)

@@ -1,5 +1,6 @@
 """What a series is: corpus, model and training, each a frozen pydantic model that refuses unknown keys."""
 
+import json
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -126,3 +127,24 @@ def load_lm_config(path: Path) -> LMRunConfig:
     """The configuration in the `config.json` of a series; raises `InputError` if it is not one."""
     data = read_json(path, ("corpus", "model", "train"))
     return lm_run_config({key: data[key] for key in data if key != "num_seeds"}, where=str(path))
+
+
+def corpus_of(model: Path) -> LMCorpusConfig | None:
+    """What the series that a folder of a model belongs to was pretrained on; none if it belongs to no series of ours.
+
+    Args:
+        model: `SERIES/step-N`, or `SERIES/seed-K/step-N` of several seeds.
+
+    Raises:
+        InputError: The `config.json` of the series is not as `pretrain-lm` writes it.
+    """
+    parent = model.expanduser().absolute().parent
+    for folder in (parent, *([parent.parent] if parent.name.startswith("seed-") else [])):
+        path = folder / "config.json"
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(data, dict) and "corpus" in data:
+            return load_lm_config(path).corpus
+    return None

@@ -3,6 +3,8 @@
 import hashlib
 import json
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
@@ -10,7 +12,7 @@ import pytest
 from huggingface_hub import constants
 
 from valuelens.models import InputError
-from valuelens.models.lm import load_language_model
+from valuelens.models.lm import commit_of, evict, load_language_model, revisions
 from valuelens.models.lm._hub import cached_revisions, snapshot
 
 NAME, COMMITS = "org/tiny", {"main": "a" * 40, "step10": "b" * 40, "step20": "c" * 40}
@@ -68,7 +70,8 @@ class Hub(BaseHTTPRequestHandler):
             branches = [{"name": name, "ref": name, "targetCommit": c} for name, c in COMMITS.items()]
             self.answer(200, {"branches": branches, "tags": [], "converts": []}, body)
         elif path.startswith(f"{model}/revision/"):
-            commit = COMMITS.get(path.rsplit("/")[-1])
+            revision = path.rsplit("/")[-1]
+            commit = COMMITS.get(revision) or (revision if revision in COMMITS.values() else None)
             found = {"id": NAME, "sha": commit, "siblings": []}
             self.answer(
                 200 if commit else 404, found, body, {} if commit else {"X-Error-Code": "RevisionNotFound"}
@@ -191,3 +194,121 @@ def test_what_the_hub_refuses_is_told(hub):
     assert refusal("org/gated").startswith("the model must be open to you; found one whose terms")
     assert refusal("org--/x").startswith("a model must exist")
     assert refusal("org/broken").startswith("the hub must answer; found JSONDecodeError: ")
+
+
+OLMO = (
+    *("main", "stage2-ingredient1-step1000-tokens3B", "stage1-step140000-tokens294B"),
+    *("stage1-step9000-tokens19B", "stage1-step0-tokens0B", "stage2-ingredient1-step11000-tokens24B"),
+)
+
+
+def named(monkeypatch, names):
+    monkeypatch.setattr(f"{__name__}.COMMITS", {name: f"{i:040x}" for i, name in enumerate(names)})
+
+
+def refused(act, *arguments):
+    with pytest.raises(InputError) as error:
+        act(*arguments)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_revisions_stand_in_the_order_of_their_numbers(hub, monkeypatch):
+    named(monkeypatch, OLMO)
+    assert revisions(NAME, "all") == [
+        "stage1-step0-tokens0B",
+        "stage1-step9000-tokens19B",
+        "stage1-step140000-tokens294B",
+        "stage2-ingredient1-step1000-tokens3B",
+        "stage2-ingredient1-step11000-tokens24B",
+        "main",
+    ]
+    assert revisions(NAME, f"main, {OLMO[2]},{OLMO[3]}") == [OLMO[3], OLMO[2], "main"]
+    assert revisions(NAME, "a" * 40) == ["a" * 40]
+    named(monkeypatch, ["x²", "x10", "x9"])
+    assert revisions(NAME, "all") == ["x9", "x10", "x²"]
+
+
+def test_every_nth_begins_with_the_first_and_ends_with_the_last(hub, monkeypatch):
+    named(monkeypatch, ["main", *(f"step{i}" for i in range(0, 220, 10))])
+    assert revisions(NAME, "every:10") == ["step0", "step100", "step200", "step210"]
+    assert revisions(NAME, "every:7") == ["step0", "step70", "step140", "step210"]
+    assert len(revisions(NAME, "every:1")) == 22
+
+
+def test_all_takes_a_commit_once(hub, monkeypatch):
+    monkeypatch.setattr(f"{__name__}.COMMITS", {**COMMITS, "main": COMMITS["step20"]})
+    assert revisions(NAME, "all") == ["step10", "step20"]
+
+
+def test_revisions_that_are_not_there_are_refused(hub, monkeypatch):
+    assert refused(revisions, NAME, "step10,step15") == (
+        "the revision must exist; found none of this name, but step10, step20, main; org/tiny@step15"
+    )
+    twice = "each revision must be named once; found 'step10' twice; option --revisions"
+    assert refused(revisions, NAME, "step10,step20,step10") == twice
+    assert refused(revisions, NAME, "step10,,step20").startswith(
+        "each revision must be named once; found nothing between commas: 'step10,,step20'"
+    )
+    for asked in ("every:0", "every:x", "every:", "every:-1"):
+        told = f"--revisions takes a,b or every:10 or all; found '{asked}'; option --revisions"
+        assert refused(revisions, NAME, asked) == told
+    assert refused(revisions, "org/unknown", "all").startswith("a model must exist")
+    named(monkeypatch, ["main", "final"])
+    assert refused(revisions, NAME, "every:2").startswith("every:N takes revisions with a number in their")
+
+
+@pytest.mark.parametrize("offline", [True, False])
+def test_without_a_hub_the_cache_tells(filled, monkeypatch, offline):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
+    assert revisions(NAME, "all") == ["step10", "step20", "main"]
+    assert revisions(NAME, "every:2") == ["step10", "step20"]
+    assert [commit_of(NAME), commit_of(NAME, "step10"), commit_of(NAME, "c" * 40)] == list(COMMITS.values())
+    assert "and in the cache only step" in refused(commit_of, NAME, "step15")
+    assert refused(revisions, "org/other", "all").startswith("a model must exist")
+
+
+def test_a_commit_is_told_without_a_download(hub, cache):
+    assert [commit_of(NAME), commit_of(NAME, "step20")] == ["a" * 40, "c" * 40]
+    assert refused(commit_of, NAME, "step15").startswith("the revision must exist")
+    assert refused(commit_of, "org/unknown", None).startswith("a model must exist")
+    assert not cache.exists()
+
+
+def test_an_evicted_revision_is_gone_and_the_others_are_whole(filled):
+    shared = (filled / "snapshots" / COMMITS["main"] / "config.json").resolve()
+    assert shared == (filled / "snapshots" / COMMITS["step10"] / "config.json").resolve()
+    weights = (filled / "snapshots" / COMMITS["step10"] / "model.safetensors").resolve()
+    size = weights.stat().st_size
+    assert evict(NAME, "step10") >= size
+    assert not weights.exists()
+    assert cached_revisions(NAME) == ["main", "step20"]
+    assert evict(NAME, "step10") == evict("org/other") == 0
+    assert [load_language_model(NAME, revision=each).name for each in ("main", "step20")]
+    evict(NAME, "c" * 40)
+    evict(NAME)
+    assert cached_revisions(NAME) == []
+
+
+def test_downloads_go_one_at_a_time(hub, cache, monkeypatch):
+    monkeypatch.setattr(hub, "files", {"config.json": b"{}", "model.safetensors": b""})
+    under_way, most, answer = [], [], hub.answer
+
+    def slow(handler, *told):
+        under_way.append(handler.path)
+        most.append(len({path.split("/")[4] for path in under_way if "/resolve/" in path}))
+        time.sleep(0.02)
+        answer(handler, *told)
+        under_way.remove(handler.path)
+
+    monkeypatch.setattr(hub, "answer", slow)
+    with ThreadPoolExecutor() as pool:  # a lock of a file keeps threads apart as it does processes
+        folders = list(pool.map(snapshot, [NAME] * 3, COMMITS))
+    assert [folder.name for folder in folders] == list(COMMITS.values())
+    assert max(most) == 1
+
+
+def test_a_cache_that_cannot_be_locked_is_read(filled, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    (filled.parent / ".locks").write_text("no folder")
+    assert snapshot(NAME, "step10").name == COMMITS["step10"]

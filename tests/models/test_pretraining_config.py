@@ -12,6 +12,7 @@ from valuelens.models.lm import (
     LMCorpusConfig,
     LMRunConfig,
     LMTrainConfig,
+    corpus_of,
     lm_run_config,
     load_lm_config,
     series_steps,
@@ -91,3 +92,19 @@ def test_the_config_of_another_kind_of_run_is_refused(tmp_path):
     ) as caught:
         load_lm_config(path)
     assert str(caught.value).endswith(str(path))
+
+
+@pytest.mark.parametrize("model", ["step-00000020", "seed-1/step-00000020"])
+def test_a_model_knows_the_corpus_of_its_series(tmp_path, model):
+    (tmp_path / model).mkdir(parents=True)
+    config = lm_run_config({"corpus": {"task": "addition"}}, where="here")
+    (tmp_path / "config.json").write_text(json.dumps({**config.model_dump(), "num_seeds": 2}))
+    found = corpus_of(tmp_path / model)
+    assert found is not None
+    assert found.task == "addition"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"model_type": "llama"}'])
+def test_the_config_of_others_is_no_corpus(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    assert corpus_of(tmp_path / "checkpoint-1") is None
