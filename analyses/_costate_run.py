@@ -85,7 +85,7 @@ def costate_run(
     if out is not None and (result := finished(out, asked)):
         return result
     with one_thread():
-        rollouts = _rollouts(language_model, source)
+        rollouts = rollouts_of(language_model, source)
         task = source.task.task if source.task else None
         result = costates(language_model, rollouts, config, task=task, said=said, progress=progress)
     mask = str(result.provenance["mask"])
@@ -95,7 +95,16 @@ def costate_run(
     return result
 
 
-def _rollouts(language_model: LanguageModel, source: RolloutSource) -> Rollouts:
+def rollouts_of(language_model: LanguageModel, source: RolloutSource) -> Rollouts:
+    """Sample the rollouts of a model, or read them.
+
+    Args:
+        language_model: Samples, or has the tokenizer and vocabulary of the files.
+        source: Where they come from.
+
+    Raises:
+        InputError: As `generate` and `read_rollouts`.
+    """
     if source.task is not None:
         return generate(language_model, source.task.task, source.generate)
     config = ReadConfig(
@@ -110,6 +119,27 @@ def _rollouts(language_model: LanguageModel, source: RolloutSource) -> Rollouts:
 
 def _asked(language_model: LanguageModel, source: RolloutSource, config: CostateConfig) -> dict[str, object]:
     """The request as it stands in the provenance: two that agree in everything have the same answer."""
+    asked = asdict(config)
+    if config.objective == "surrogate":
+        asked.pop("micro_batch")  # hops are followed in each micro-batch as far as it needs
+    return {
+        "checkpoints": {"model": language_model.sha256},
+        **rollouts_asked(source),
+        **asked,
+        "dtype": str(language_model.model.dtype).removeprefix("torch."),
+        "device": str(language_model.device),
+    }
+
+
+def rollouts_asked(source: RolloutSource) -> dict[str, object]:
+    """What decides the rollouts, as plain data: contents of files, not their names alone.
+
+    Args:
+        source: Where they come from.
+
+    Raises:
+        InputError: There are no such files.
+    """
     rollouts: dict[str, object] = (
         {
             "task": source.task.name,
@@ -121,16 +151,9 @@ def _asked(language_model: LanguageModel, source: RolloutSource, config: Costate
     )
     how = asdict(source.generate)
     how.pop("batch_size")  # changes nothing
-    asked = asdict(config)
-    if config.objective == "surrogate":
-        asked.pop("micro_batch")  # hops are followed in each micro-batch as far as it needs
     return {
-        "checkpoints": {"model": language_model.sha256},
         "rollouts": rollouts,
         "reward_targets": source.reward_targets,
         "longest": source.longest,
         "generate": how,
-        **asked,
-        "dtype": str(language_model.model.dtype).removeprefix("torch."),
-        "device": str(language_model.device),
     }

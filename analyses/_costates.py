@@ -1,8 +1,7 @@
 """What value signal does the backward pass of an RL update carry, and how noisy is it?"""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, replace
 
 import torch
@@ -23,9 +22,9 @@ from valuelens.analyses._diagnosis import Diagnosis, diagnosis, refuse_other_pol
 from valuelens.analyses._entropy_bound import entropy_bound
 from valuelens.analyses._group_means import Starts, group_means
 from valuelens.analyses._head_credit import head_credit
-from valuelens.analyses._request import Progress
+from valuelens.analyses._request import Progress, blamed
 from valuelens.analyses._result import Array, Result, merged
-from valuelens.analyses._token_weights import TokenWeights, token_weights
+from valuelens.analyses._token_weights import TokenWeights, target_probability, token_weights
 from valuelens.models import InputError
 from valuelens.models.lm import LanguageModel, Rollouts, Task
 from valuelens.probe import (
@@ -33,7 +32,6 @@ from valuelens.probe import (
     Relaxation,
     Sequences,
     Surrogate,
-    TargetProbability,
     TokenScores,
     sequences,
     token_scores,
@@ -73,7 +71,7 @@ def costates(
     config = config or CostateConfig()
     model, where = language_model.model, rollouts.source or "rollouts"
     batch = sequences(rollouts.prompt_ids, rollouts.completion_ids)
-    with _blamed(where):
+    with blamed(where):
         found = token_scores(model, batch, config.sampling, micro_batch=config.micro_batch)
     scores = TokenScores(
         log_prob=found.log_prob.cpu(), entropy=found.entropy.cpu(), rounded=found.rounded.cpu()
@@ -96,7 +94,7 @@ def costates(
         positions=config.positions,
         micro_batch=config.micro_batch,
     )
-    with _blamed(language_model.name):
+    with blamed(language_model.name):
         taken = measured(request, progress)
         parts = [diagnosed.result, _own_part(taken, request, scores, config)]
         parts += _at_the_start(taken, request, rollouts, task, config)
@@ -107,20 +105,6 @@ def costates(
     )
     whole = merged(parts, provenance=provenance)
     return replace(whole, verdict=costate_verdict(whole))
-
-
-@contextmanager
-def _blamed(where: str) -> Iterator[None]:
-    """What the measurements refuse (rule; finding; place) is a fault of the model or the rollouts."""
-    try:
-        yield
-    except InputError:
-        raise
-    except ValueError as error:
-        parts = str(error).split("; ", 2)
-        if len(parts) < 3:
-            raise
-        raise InputError(parts[0], parts[1], f"{where}, {parts[2]}") from error
 
 
 def _weights(
@@ -149,9 +133,7 @@ def _objective(rollouts: Rollouts, weights: TokenWeights, config: CostateConfig)
     if rollouts.targets is None:
         must = "a differentiable reward needs right tokens: a task with answers, or --reward-targets COLUMN"
         raise InputError(must, "found none", rollouts.source or "rollouts")
-    width = max(1, *map(len, rollouts.completion_ids))
-    rows = [[*each, *[0] * (width - len(each))] for each in rollouts.targets]
-    return TargetProbability(targets=torch.tensor(rows), sampling=config.sampling)
+    return target_probability(rollouts, config.sampling)
 
 
 def _own_part(taken: Measured, request: Request, scores: TokenScores, config: CostateConfig) -> Result:

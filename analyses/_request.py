@@ -4,7 +4,8 @@ import hashlib
 import json
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -180,7 +181,8 @@ def finished(out: Path, asked: Mapping[str, object]) -> Result | None:
     Raises:
         InputError: It holds the result of another request, or other files.
     """
-    clear_temporaries(out)
+    for folder in (out, out / "tables", out / "figures"):
+        clear_temporaries(folder)
     if not (out / "result.json").exists():
         if out.exists() and (not out.is_dir() or {each.name for each in out.iterdir()} - _UNFINISHED):
             raise InputError(
@@ -207,3 +209,24 @@ def _flat(nested: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     for key, value in nested.items():
         flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return flat
+
+
+@contextmanager
+def blamed(where: str) -> Iterator[None]:
+    """What the measurements refuse (rule; finding; place) inside the block is a fault of the model or the rollouts.
+
+    Args:
+        where: Which.
+
+    Raises:
+        InputError: In place of such a `ValueError`.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except ValueError as error:
+        parts = str(error).split("; ", 2)
+        if len(parts) < 3:
+            raise
+        raise InputError(parts[0], parts[1], f"{where}, {parts[2]}") from error

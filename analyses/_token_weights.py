@@ -10,7 +10,9 @@ from valuelens.analyses._costate_config import Update
 from valuelens.models.lm import Rollouts
 from valuelens.probe import (
     Normaliser,
+    Sampling,
     Sequences,
+    TargetProbability,
     generalised_advantages,
     loss_factors,
     rollout_advantages,
@@ -47,7 +49,7 @@ def token_weights(rollouts: Rollouts, batch: Sequences, update: Update) -> Token
         batch: Their tokens.
         update: Baseline, scale and loss.
     """
-    counted = _counted(rollouts, batch)
+    counted = counted_tokens(rollouts, batch)
     longest = update.max_completion_length or counted.shape[1]
     normaliser = Normaliser(loss_type=update.loss_type, max_completion_length=longest)
     if rollouts.rewards is not None and rollouts.values is not None:
@@ -68,6 +70,18 @@ def token_weights(rollouts: Rollouts, batch: Sequences, update: Update) -> Token
     return _own(surrogate_weights(logged, counted, normaliser), f"advantages as logged{lost}")
 
 
+def target_probability(rollouts: Rollouts, sampling: Sampling) -> TargetProbability:
+    """The differentiable reward of rollouts that have right tokens.
+
+    Args:
+        rollouts: With targets.
+        sampling: How tokens were drawn.
+    """
+    width = max(1, *map(len, rollouts.completion_ids))
+    rows = [[*each, *[0] * (width - len(each))] for each in rollouts.targets or ()]
+    return TargetProbability(targets=torch.tensor(rows), sampling=sampling)
+
+
 def _from_rewards(rollouts: Rollouts, update: Update) -> tuple[Float[Tensor, " batch"], str]:
     corrected = update.as_defined and update.baseline == "group-mean"
     advantages = rollout_advantages(
@@ -86,7 +100,13 @@ def _own(token: Float[Tensor, "batch state"], words: str) -> TokenWeights:
     return TokenWeights(rollout=ones, token=token, whole=False, words=words)
 
 
-def _counted(rollouts: Rollouts, batch: Sequences) -> Bool[Tensor, "batch state"]:
+def counted_tokens(rollouts: Rollouts, batch: Sequences) -> Bool[Tensor, "batch state"]:
+    """Tokens of completions that the loss counts.
+
+    Args:
+        rollouts: With a mask, if some are left out.
+        batch: Their tokens.
+    """
     if rollouts.mask is None:
         return batch.valid
     return batch.valid & (_padded(rollouts.mask, batch) != 0)

@@ -1,11 +1,35 @@
 """From which checkpoint should RL start: scores of a series, rivals, realised gains, and how they are judged."""
 
+from valuelens.analyses.impact._ask import Execution as Execution
 from valuelens.analyses.impact._config import BETA as BETA
 from valuelens.analyses.impact._config import RIVALS as RIVALS
+from valuelens.analyses.impact._config import SERIES_LEAST as SERIES_LEAST
 from valuelens.analyses.impact._config import Headroom as Headroom
+from valuelens.analyses.impact._config import ImpactConfig as ImpactConfig
+from valuelens.analyses.impact._config import Loading as Loading
 from valuelens.analyses.impact._config import Recipe as Recipe
 from valuelens.analyses.impact._config import ScoreConfig as ScoreConfig
 from valuelens.analyses.impact._config import Signal as Signal
+from valuelens.analyses.impact._engine import Answer as Answer
+from valuelens.analyses.impact._engine import Failure as Failure
+from valuelens.analyses.impact._engine import Work as Work
+from valuelens.analyses.impact._engine import answers as answers
+from valuelens.analyses.impact._gain import RECIPES as RECIPES
+from valuelens.analyses.impact._gain import Gain as Gain
+from valuelens.analyses.impact._gain import GainConfig as GainConfig
+from valuelens.analyses.impact._gain import gain as gain
+from valuelens.analyses.impact._gain import grpo_loss as grpo_loss
+from valuelens.analyses.impact._gain import held_out_reward as held_out_reward
+from valuelens.analyses.impact._gain import held_out_seed as held_out_seed
+from valuelens.analyses.impact._gain import token_passes as token_passes
+from valuelens.analyses.impact._members import Member as Member
+from valuelens.analyses.impact._members import members as members
+from valuelens.analyses.impact._read_gains import read_gains as read_gains
+from valuelens.analyses.impact._remarks import remarks as remarks
+from valuelens.analyses.impact._result import impact_result as impact_result
+from valuelens.analyses.impact._run import impact_run as impact_run
+from valuelens.analyses.impact._score import score as score
 from valuelens.analyses.impact._tables import CURVES as CURVES
 from valuelens.analyses.impact._tables import GAINS as GAINS
 from valuelens.analyses.impact._tables import SCORES as SCORES
+from valuelens.analyses.impact._workers import Workers as Workers

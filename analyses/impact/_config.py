@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, get_args
 
 from valuelens.models import InputError
@@ -9,7 +10,7 @@ from valuelens.probe import Sampling
 
 Signal = Literal["auto", "subtractive", "usable", "update-aligned"]
 Headroom = Literal["tilt", "shortfall", "best-of-k"]
-Recipe = Literal["default", "fast"]
+Recipe = Literal["default", "fast", "long"]
 
 BETA = 5.0
 """Of the tilt, in units of 1 / reward range (our definition)."""
@@ -64,5 +65,59 @@ class ScoreConfig:
                 raise InputError(
                     f"{option} takes {', '.join(offered)}", f"found {value!r}", f"option {option}"
                 )
+        for option, number, least in (
+            ("--micro-batch", self.micro_batch, 1),
+            ("--max-hops", self.max_hops, 0),
+            ("--tolerance", self.tolerance, 0),
+            ("k", self.k, 1),
+        ):
+            if not least <= number < math.inf:
+                raise InputError(f"{option} must be at least {least}", f"found {number}", f"option {option}")
         if not 0 < self.beta < math.inf:
             raise InputError("--beta must be above 0", f"found {self.beta}", "option --beta")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loading:
+    """How every checkpoint is loaded.
+
+    Attributes:
+        base: What an adapter was trained on, where it does not say so itself.
+        dtype: Of the weights.
+        device: Where to compute.
+    """
+
+    base: str | None = None
+    dtype: str = "float32"
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImpactConfig:
+    """What decides a ranking, besides the checkpoints and where their rollouts come from.
+
+    Attributes:
+        score: How a checkpoint is scored.
+        recipe: Of the RL whose gains are realised.
+        rl_seeds: RL runs from a checkpoint: seed, seed+1, ...; 0 for scores alone.
+        cut: Run each also with temporal credit cut.
+        gains: File of realised gains, in place of RL runs of ours.
+        loading: How checkpoints are loaded.
+        seed: Decides everything random.
+    """
+
+    score: ScoreConfig = field(default_factory=ScoreConfig)
+    recipe: Recipe = "default"
+    rl_seeds: int = 3
+    cut: bool = True
+    gains: Path | None = None
+    loading: Loading = field(default_factory=Loading)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what is not offered."""
+        if self.rl_seeds < 0:
+            raise InputError("--rl-seeds must be at least 0", f"found {self.rl_seeds}", "option --rl-seeds")
+        if self.recipe not in get_args(Recipe):
+            offered = ", ".join(get_args(Recipe))
+            raise InputError(f"--recipe takes {offered}", f"found {self.recipe!r}", "option --recipe")

@@ -14,7 +14,7 @@ SCORES = (
     *("headroom_tilt", "headroom_shortfall", "headroom_best_of_k"),
     *("gap_relaxed", "gap_discrete"),
     *("signal", "headroom", "impact", "update_aligned"),
-    *("token_passes", "seconds"),
+    "token_passes",
 )
 """`best_of_k` and `pass_at_k` are above the mean reward and above pass@1; NaN where a number is not there. `signal`,
 `headroom` and `impact` are those of the chosen variants, `update_aligned` is the signal of that name."""
