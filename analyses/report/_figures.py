@@ -44,7 +44,7 @@ def pictures(result: Result) -> list[Picture]:
     drawn = []
     for name, plate in PLATES.items():
         subject = result if plate.run else main
-        if _has(subject, plate.needs):
+        if _has(subject, plate.needs) and plate.applies(subject):
             with styled():
                 svg = svg_text(plate.draw(subject))
             drawn.append(
@@ -83,6 +83,8 @@ def _has(result: Result, needs: tuple[str, ...]) -> bool:
 
 
 def _alt(plate: Plate, result: Result) -> str:
+    if plate.tells:
+        return f"{plate.caption.split('. ')[0].rstrip('.')}. {plate.tells(result)}"
     said = [sentence(finding) for name in plate.says for finding in result.find(name)]
     shown = said if len(said) <= 3 else [said[0], said[-1]]
     return " ".join((plate.caption.split(". ")[0].rstrip(".") + ".", *shown))

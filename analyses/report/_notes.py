@@ -12,6 +12,13 @@ from valuelens.analyses.report._notes_costates import (
     COSTATE_NOTES,
     COSTATE_TITLES,
 )
+from valuelens.analyses.report._notes_impact import (
+    IMPACT_CHOICES,
+    IMPACT_INTRODUCTIONS,
+    IMPACT_LIMITATIONS,
+    IMPACT_NOTES,
+    IMPACT_TITLES,
+)
 from valuelens.analyses.report._origin import config_part
 from valuelens.analyses.report._phrases import PHRASES
 
@@ -29,6 +36,7 @@ TITLES = {
     "training": "Training",
     "other": "Other findings",
     **COSTATE_TITLES,
+    **IMPACT_TITLES,
 }
 
 INTRODUCTIONS = {
@@ -65,6 +73,7 @@ INTRODUCTIONS = {
     "the constant predictor never meets the two that concern values.",
     "other": "Findings without a section of their own.",
     **COSTATE_INTRODUCTIONS,
+    **IMPACT_INTRODUCTIONS,
 }
 
 
@@ -96,6 +105,7 @@ def _one_hot(findings: Sequence[Finding], provenance: Mapping[str, Any]) -> bool
 
 _NOTES: dict[str, tuple[tuple[Applies, str], ...]] = {
     **COSTATE_NOTES,
+    **IMPACT_NOTES,
     "values": (
         (
             named("msve_ratio"),
@@ -317,7 +327,8 @@ def limitations(result: Result) -> list[str]:
     Args:
         result: Whose findings name the definitions that are ours or second-hand.
     """
-    known = list(COSTATE_LIMITATIONS) if result.kind == "costates" else _about_tasks(result)
+    of_kind = {"costates": COSTATE_LIMITATIONS, "impact": IMPACT_LIMITATIONS}
+    known = list(of_kind.get(result.kind) or _about_tasks(result))
     ours = _names(result, "choice")
     second_hand = _names(result, "audit")
     if ours:
@@ -343,4 +354,4 @@ def _about_tasks(result: Result) -> list[str]:
 def _names(result: Result, definition: str) -> str:
     found = {f.name for f in result.findings if f.definition == definition}
     known = [name for name in PHRASES if name in found] + sorted(found - set(PHRASES))
-    return ", ".join(COSTATE_CHOICES.get(name, name.replace("_", " ")) for name in known)
+    return ", ".join((COSTATE_CHOICES | IMPACT_CHOICES).get(name, name.replace("_", " ")) for name in known)

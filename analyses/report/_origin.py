@@ -13,6 +13,7 @@ from valuelens.analyses.report._origin_costates import (
     language_model_origin,
     language_model_words,
 )
+from valuelens.analyses.report._origin_impact import ranking_origin, ranking_words
 
 
 def model_words(result: Result) -> list[str]:
@@ -24,6 +25,8 @@ def model_words(result: Result) -> list[str]:
     provenance = result.provenance
     if result.kind == "costates":
         return language_model_words(provenance)
+    if result.kind == "impact":
+        return ranking_words(result)
     model, task, train = (config_part(provenance, key) for key in ("model", "task", "train"))
     theirs = config_part(provenance, "incontexttd")
     lines = (_model(model) or _adapted(provenance), _task(task), _training(train), _incontexttd(theirs))
@@ -40,6 +43,8 @@ def origin_words(result: Result, label: str) -> list[str]:
     provenance = result.provenance
     if result.kind == "costates":
         return language_model_origin(provenance)
+    if result.kind == "impact":
+        return ranking_origin(result)
     request = provenance.get("request", {})
     hashes = request.get("checkpoints", {})
     weights = hashes.get(label) or next(iter(hashes.values()), None)
@@ -63,7 +68,7 @@ def sources(result: Result) -> tuple[tuple[str, str], ...]:
     Args:
         result: Of any kind.
     """
-    return SOURCES if result.kind == "costates" else _SOURCES
+    return SOURCES if result.kind in ("costates", "impact") else _SOURCES
 
 
 def _model(model: Mapping[str, Any]) -> str:

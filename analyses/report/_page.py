@@ -20,9 +20,12 @@ from valuelens.analyses.report._groups import groups_table, groups_title
 from valuelens.analyses.report._notes import INTRODUCTIONS, TITLES, limitations, notes
 from valuelens.analyses.report._origin import model_words, origin_words, sources
 from valuelens.analyses.report._origin_costates import language_model_subject
+from valuelens.analyses.report._origin_impact import ranking_subject
 from valuelens.analyses.report._phrases import SECTIONS
+from valuelens.analyses.report._section import Fold, Section
+from valuelens.analyses.report._sections_impact import ranking_sections
 from valuelens.analyses.report._sentences import sentence
-from valuelens.analyses.report._table import Table, comparisons, findings_table
+from valuelens.analyses.report._table import comparisons, findings_table
 from valuelens.models import atomic_path
 
 _FOLDED = {
@@ -38,33 +41,13 @@ _OPEN = 12
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Fold:
-    """Sentences and a table behind a line that opens them."""
-
-    title: str
-    sentences: list[str]
-    table: Table | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Section:
-    title: str
-    introduction: str
-    pictures: list[tuple[Markup, str]]
-    sentences: list[str]
-    notes: list[str]
-    table: Table
-    folds: list[_Fold]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class _Chapter:
     number: int
     title: str
     verdict: str
     model: list[str]
     checkpoint: str
-    sections: list[_Section]
+    sections: list[Section]
     skipped: list[Mapping[str, str]]
     limitations: list[str]
     sources: tuple[tuple[str, str], ...]
@@ -126,17 +109,14 @@ def inline_svg(picture: Picture, prefix: str) -> Markup:
 
 
 def _chapter(number: int, title: str, result: Result) -> _Chapter:
-    label, main = main_checkpoint(result)
-    drawn = pictures(result)
+    label = main_checkpoint(result)[0]
     return _Chapter(
         number=number,
         title=title,
         verdict=result.verdict or "No verdict was recorded.",
         model=model_words(result),
         checkpoint=_checkpoint_words(result, label),
-        sections=[
-            s for key in _keys(result) if (s := _section(key, number, result, main, drawn)) is not None
-        ],
+        sections=_sections(number, result),
         skipped=list(result.skipped),
         limitations=limitations(result),
         sources=sources(result),
@@ -145,27 +125,37 @@ def _chapter(number: int, title: str, result: Result) -> _Chapter:
     )
 
 
+def _sections(number: int, result: Result) -> list[Section]:
+    drawn: dict[str, list[tuple[Markup, str]]] = {}
+    for picture in pictures(result):
+        inlined = (inline_svg(picture, f"r{number}-{picture.name}-"), picture.caption)
+        drawn.setdefault(picture.section, []).append(inlined)
+    if result.kind == "impact":
+        return ranking_sections(result, drawn)
+    main = main_checkpoint(result)[1]
+    return [s for key in _keys(result) if (s := _section(key, result, main, drawn.get(key, []))) is not None]
+
+
 def _keys(result: Result) -> list[str]:
     known = {name for names in SECTIONS.values() for name in names}
     others = any(finding.name not in known for finding in result.findings)
     return [*SECTIONS, *(["other"] if others else [])]
 
 
-def _section(key: str, number: int, result: Result, main: Result, drawn: list[Picture]) -> _Section | None:
+def _section(key: str, result: Result, main: Result, drawn: list[tuple[Markup, str]]) -> Section | None:
     label, run_wide = main_checkpoint(result)[0], [f for f in result.findings if "checkpoint" not in f.index]
     shown = _of(key, (*main.findings, *run_wide) if label else main.findings)
-    figures = [picture for picture in drawn if picture.section == key]
-    if not shown and not figures:
+    if not shown and not drawn:
         return None
     opened, folded = _unfolded(shown)
-    middle = [_Fold(title=f"{title}, {len(each)} findings", sentences=each) for title, each in folded.items()]
+    middle = [Fold(title=f"{title}, {len(each)} findings", sentences=each) for title, each in folded.items()]
     if key == "diagnosis" and (groups := groups_table(main)) is not None:
-        middle.append(_Fold(title=groups_title(main), sentences=[], table=groups))
+        middle.append(Fold(title=groups_title(main), sentences=[], table=groups))
     others = [each for each in checkpoint_labels(result) if each != label]
-    return _Section(
+    return Section(
         title=TITLES[key],
         introduction=INTRODUCTIONS[key],
-        pictures=[(inline_svg(p, f"r{number}-{p.name}-"), p.caption) for p in figures],
+        pictures=drawn,
         sentences=opened,
         notes=notes(key, shown, result.provenance),
         table=findings_table(f for f in shown if f.name != "head_agreement" or len(shown) <= _OPEN),
@@ -207,12 +197,12 @@ def _fold_title(finding: Finding, between: set[int | str]) -> str:
     return ""
 
 
-def _checkpoint_fold(key: str, result: Result, label: str) -> _Fold | None:
+def _checkpoint_fold(key: str, result: Result, label: str) -> Fold | None:
     found = _of(key, at_checkpoint(result, label).findings)
     if not found:
         return None
     title = f"Checkpoint at {spoken(label)}, {len(found)} findings"
-    return _Fold(title=title, sentences=[sentence(finding) for finding in found], table=findings_table(found))
+    return Fold(title=title, sentences=[sentence(finding) for finding in found], table=findings_table(found))
 
 
 def _last_only(result: Result) -> str:
@@ -226,6 +216,8 @@ def _last_only(result: Result) -> str:
 def _checkpoint_words(result: Result, label: str) -> str:
     if result.kind == "costates":
         return language_model_subject(result.provenance)
+    if result.kind == "impact":
+        return ranking_subject(result)
     others = [spoken(each) for each in checkpoint_labels(result) if each != label]
     if label:
         more = f" All analyses were also made at {', '.join(others)} (folded)." if others else ""

@@ -4,6 +4,7 @@ from valuelens.analyses.report._phrases_costates import COSTATES, DIAGNOSIS
 from valuelens.analyses.report._phrases_credit import HEADS, HOPS
 from valuelens.analyses.report._phrases_dynamics import CONVERGENCE, CREDIT, GENERALISATION, NEU, TRAINING
 from valuelens.analyses.report._phrases_identify import IDENTIFY
+from valuelens.analyses.report._phrases_impact import ARC, CHOICE, JUDGEMENT
 from valuelens.analyses.report._phrases_layers import KERNEL, RULE, VALUES, WEIGHTS
 from valuelens.analyses.report._phrases_opaque import OPAQUE
 
@@ -23,6 +24,9 @@ PHRASES = (
     | COSTATES
     | HOPS
     | HEADS
+    | CHOICE
+    | ARC
+    | JUDGEMENT
 )
 """By name of the finding."""
 
@@ -42,5 +46,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "costates": tuple(COSTATES),
     "hops": tuple(HOPS),
     "heads": tuple(HEADS),
+    "choice": tuple(CHOICE),
+    "arc": tuple(ARC),
+    "judgement": tuple(JUDGEMENT),
 }
 """Names of findings by section of the report."""

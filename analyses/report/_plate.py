@@ -21,6 +21,8 @@ class Plate:
         caption: What is shown and how to read it.
         says: Findings that tell in words what it shows.
         run: Whether it is about a whole run.
+        applies: Whether what it needs is enough: a table may be empty.
+        tells: What it shows in this result, in words, instead of what the findings say.
     """
 
     section: str
@@ -29,6 +31,8 @@ class Plate:
     caption: str
     says: tuple[str, ...]
     run: bool = False
+    applies: Callable[[Result], bool] = lambda result: True
+    tells: Callable[[Result], str] | None = None
 
 
 def one(draw: Callable[[Axes, Result], Axes], height: float) -> Callable[[Result], Figure]:

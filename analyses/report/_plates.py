@@ -14,6 +14,7 @@ from valuelens.analyses.report._matrix_figures import Pair, matrix_figure, matri
 from valuelens.analyses.report._plate import Plate, one
 from valuelens.analyses.report._plates_costates import COSTATES
 from valuelens.analyses.report._plates_dynamics import DYNAMICS
+from valuelens.analyses.report._plates_impact import IMPACT
 from valuelens.analyses.report._plates_opaque import OPAQUE
 from valuelens.analyses.report._style import blank, few_layers
 from valuelens.analyses.report._value_figures import (
@@ -203,5 +204,6 @@ PLATES = {
     **OPAQUE,
     **DYNAMICS,
     **COSTATES,
+    **IMPACT,
 }
 """By name of the file."""

@@ -6,6 +6,8 @@ from valuelens.analyses._result import Finding, Scalar
 from valuelens.analyses.report._numbers import interval_words, readable
 from valuelens.analyses.report._phrase import Phrase
 from valuelens.analyses.report._phrases import PHRASES
+from valuelens.analyses.report._phrases_impact import ARC, CHOICE, JUDGEMENT
+from valuelens.analyses.report._predictors import TARGETS, checkpoint_words, isolated, predictor_name
 
 
 def sentence(finding: Finding) -> str:
@@ -52,6 +54,8 @@ def shown(finding: Finding) -> str:
         return _LISTS.get(finding.name, _plain_list)(estimate)
     if is_missing(finding):
         return "unidentified" if _reason(finding).startswith("unidentified") else "none"
+    if finding.name == "recommended":
+        return checkpoint_words(str(estimate))
     return readable(estimate, at_most_one=finding.name in _AT_MOST_ONE)
 
 
@@ -75,6 +79,8 @@ def shown_control(finding: Finding) -> str:
     if finding.control is None:
         return ""
     estimate = finding.control.estimate
+    if finding.name == "recommended":
+        return checkpoint_words(str(estimate))
     if not isinstance(estimate, list):
         return readable(estimate)
     if finding.name in _NAMED:
@@ -129,6 +135,7 @@ def _words(finding: Finding) -> dict[str, str]:
             else f"{index.get('memory', 'current')} memory",
             "which": f" (iterate {index['iterate']} of {index['rule']})" if "iterate" in index else "",
         }
+        | _ranked(finding)
     )
 
 
@@ -144,12 +151,26 @@ def _place(finding: Finding) -> dict[str, str]:
     return {"whose": f"{where}'s", "inside": f"in {where}, ", "after": f"after {where}"}
 
 
+def _ranked(finding: Finding) -> dict[str, str]:
+    """Words of a ranking: whose choice or forecast it is, of what, and against whom."""
+    index = finding.index
+    words = {key: predictor_name(str(index[key])) for key in ("predictor", "rival") if key in index}
+    if finding.name in (*CHOICE, *ARC, *JUDGEMENT) and finding.control:
+        words["name"] = predictor_name(finding.control.name)
+    return words | ({"target": TARGETS.get(str(index["target"]), "")} if "target" in index else {})
+
+
 def _details(finding: Finding, sampled: str) -> list[str]:
     index, parts = finding.index, []
     if "checkpoint" in index:
-        parts.append(f"step {str(index['checkpoint']).removeprefix('step-').lstrip('0') or '0'}")
+        step = str(index["checkpoint"]).removeprefix("step-")
+        parts.append(f"step {step.lstrip('0') or '0'}" if step.isdecimal() else isolated(str(step)))
     if "seed" in index:
         parts.append(f"seed {index['seed']}")
+    if index.get("series", "pooled") != "pooled":
+        parts.append(f"series {isolated(str(index['series']))}")
+    parts += [f"recipe {index['recipe']}"] if "recipe" in index else []
+    parts += [str(index["role"])] if "role" in index else []
     if finding.n and not is_missing(finding):
         parts.append(f"{finding.n:,} {sampled if finding.n > 1 else sampled.removesuffix('s')}")
     return parts + ([_STANDING[finding.definition]] if finding.definition in _STANDING else [])
@@ -241,6 +262,10 @@ _ABSENT = {
     "asks": "S_j",
     "objective": "update's",
     "k": "several",
+    "predictor": "the score",
+    "rival": "a rival",
+    "chosen": "once",
+    "target": "gain",
 }
 _STANDING = {"choice": "our definition", "audit": "second-hand equation"}
 _EMPTY_MEMORIES = (

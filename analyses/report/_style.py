@@ -5,6 +5,7 @@ Figures are drawn on `Figure` objects inside `styled()`, never through pyplot, s
 
 import io
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -79,7 +80,11 @@ def svg_text(figure: Figure) -> str:
         figure: Drawn inside `styled()`; call this inside it too.
     """
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", "Glyph .* missing from font"
+        )  # it only measures; the browser has the glyphs
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     return re.sub(rf"'{_FAMILY}'(, [a-z-]+)?", _SYSTEM_FONTS, buffer.getvalue())
 
 

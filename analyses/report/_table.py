@@ -35,6 +35,22 @@ _LANGUAGE: _Compared = (
     ("cosine with dV/dh", "cosine", {}),
     ("gap to dV/dh", "gap_discrete", {}),
 )
+_RANKINGS: _Compared = (
+    ("start for most gain", "recommended", {"predictor": "impact", "target": "gain"}),
+    ("its regret", "regret", {"predictor": "impact", "target": "gain", "series": "pooled"}),
+    ("start for most reward", "recommended", {"predictor": "reward + impact", "target": "final_reward"}),
+    (
+        "its regret in reward",
+        "regret",
+        {"predictor": "reward + impact", "target": "final_reward", "series": "pooled"},
+    ),
+    ("correlation with gain", "spearman", {"predictor": "impact", "target": "gain", "series": "pooled"}),
+    (
+        "minus that of the best rival",
+        "spearman_difference",
+        {"predictor": "impact", "target": "gain", "chosen": "once"},
+    ),
+)
 _BARS = "several layers are separated by bars, from the first to the last"
 _COMPARED: dict[str, tuple[_Compared, str]] = {
     "in-context-rl": (
@@ -45,6 +61,10 @@ _COMPARED: dict[str, tuple[_Compared, str]] = {
         _LANGUAGE,
         f"Every cell has its 95 % interval over prompts and its control; {_BARS} (of many layers: first, middle and "
         "last).",
+    ),
+    "impact": (
+        _RANKINGS,
+        "Every cell has its 95 % interval and its control; several series are separated by bars.",
     ),
 }
 _MANY = 12
@@ -72,11 +92,13 @@ class Row:
         name: What is told.
         small: What holds for the whole row.
         cells: One a column.
+        marked: Whether it stands out.
     """
 
     name: str
     small: tuple[str, ...] = ()
     cells: tuple[Cell, ...]
+    marked: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,10 +108,12 @@ class Table:
     Attributes:
         columns: Its head, that of the names included.
         rows: Below the head.
+        wrapped: Whether the words of its head may stand on several lines.
     """
 
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
+    wrapped: bool = False
 
 
 def findings_table(findings: Iterable[Finding]) -> Table:
@@ -105,7 +129,7 @@ def findings_table(findings: Iterable[Finding]) -> Table:
         by_quantity.setdefault(_quantity(finding), []).append(finding)
     if all(len(found) == 1 for found in by_quantity.values()):
         rows = tuple(_detailed(found[0]) for found in by_quantity.values())
-        return _without_empty(Table(columns=_DETAILS, rows=rows))
+        return without_empty(Table(columns=_DETAILS, rows=rows))
     places = tuple(dict.fromkeys(_where(finding) for found in by_quantity.values() for finding in found))
     if len(places) > _MANY:
         return _layers_down(by_quantity, places)
@@ -139,13 +163,18 @@ def comparison_table(results: Iterable[tuple[str, Result]]) -> Table:
         return Table(columns=("model",), rows=())
     compared = _COMPARED[listed[0][1].kind][0]
     rows = [row for title, result in listed for row in _compared(title, result, compared)]
-    return _without_empty(Table(columns=("model", *(head for head, _, _ in compared)), rows=tuple(rows)))
+    return without_empty(Table(columns=("model", *(head for head, _, _ in compared)), rows=tuple(rows)))
 
 
-def _without_empty(table: Table) -> Table:
+def without_empty(table: Table) -> Table:
+    """The table without columns that have nothing in any row.
+
+    Args:
+        table: Any.
+    """
     used = [k for k in range(len(table.columns) - 1) if any(row.cells[k] != Cell() for row in table.rows)]
     rows = tuple(replace(row, cells=tuple(row.cells[k] for k in used)) for row in table.rows)
-    return Table(columns=(table.columns[0], *(table.columns[k + 1] for k in used)), rows=rows)
+    return replace(table, columns=(table.columns[0], *(table.columns[k + 1] for k in used)), rows=rows)
 
 
 def _detailed(finding: Finding) -> Row:

@@ -1,6 +1,8 @@
-"""A result on a language model as the analysis writes it, its numbers simulated from a generator."""
+"""Results on language models as the analyses write them, their numbers simulated from a generator."""
 
+import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 import torch
 
 from valuelens.analyses import Array, Control, Finding, Result
+from valuelens.analyses.impact import CURVES, GAINS, SCORES, ScoreConfig, impact_result
 
 PROMPTS = (
     'What is <b>2 & 3</b>, "quoted"?',
@@ -302,3 +305,88 @@ def made(
 def language_result() -> Make:
     """Makes results of kind `costates`: layers, num_layers, groups, share of flat groups, enumerated, objective."""
     return made
+
+
+SERIES = ('copy <20 %> & "shuffled"', "סדרה שנייה", "a third series, whose name has " + "many words " * 9)
+
+
+def scored(rng: np.random.Generator, t: float, flat: bool) -> dict[str, float]:
+    """A checkpoint at a share t of pretraining: spread in the middle, headroom early."""
+    std = 0.0 if flat else 1.4 * t * (1 - t) + 0.02
+    signal = std * (0.1 + 0.05 * rng.random())
+    headroom = 0.0 if flat else 0.3 * (1 - t) + 0.05 * rng.random()
+    parts = {"subtractive": signal, "usable": 0.8 * signal, "update_aligned": 1.1 * signal}
+    rooms = {"tilt": headroom, "shortfall": 1.1 * headroom, "best_of_k": 0.9 * headroom}
+    return {
+        **{
+            "reward": 0.15 + 0.6 * t,
+            "reward_std": std,
+            "frac_reward_zero_std": 1.0 if flat else 0.9 * (1 - t) ** 2,
+        },
+        **{"entropy": 1.6 - t, "best_of_k": 0.8 * std, "pass_at_k": 0.5 * std, "gradient_norm": 2 * std},
+        **{"held_out_loss": 2 - t, "gap_relaxed": 0.2, "token_passes": 1e6, "seconds": 3.5},
+        **{f"signal_{name}": value for name, value in parts.items()},
+        **{f"headroom_{name}": value for name, value in rooms.items()},
+        **{
+            "signal": signal,
+            "headroom": headroom,
+            "impact": signal * headroom,
+            "update_aligned": 1.1 * signal,
+        },
+    }
+
+
+def trained(rng: np.random.Generator, row: dict[str, Any], seeds: int) -> tuple[list[Any], list[Any]]:
+    """RL runs of a checkpoint, whole and cut, with their learning curves."""
+    runs, curves = [], []
+    for seed, cut in ((seed, cut) for seed in range(seeds) for cut in (False, True)):
+        gain = (2.0 - 0.5 * cut) * row["reward_std"] * row["headroom"] / 0.3 + 0.03 * rng.normal()
+        place = {"series": row["series"], "checkpoint": row["checkpoint"], "recipe": "default"}
+        place |= {"rl_seed": seed, "cut": cut}
+        ends = {"reward_before": row["reward"], "reward_after": row["reward"] + gain, "gain": gain}
+        runs.append(place | ends)
+        curves += [place | {"step": k, "reward": row["reward"] + gain * k / 8} for k in range(9)]
+    return runs, curves
+
+
+@functools.cache
+def ranked(
+    series: int = 1,
+    *,
+    checkpoints: int = 14,
+    seeds: int = 3,
+    named: bool = False,
+    flat: tuple[int, ...] = (),
+    lost: tuple[str, ...] = (),
+) -> Result:
+    """Gains of so many RL seeds, maybe 0; checkpoints named in words; flat ones; columns that are unknown."""
+    rng, scores, gains, curves = np.random.default_rng(0), [], [], []
+    for name in SERIES[:series]:
+        for k in range(checkpoints):
+            step = round(20 * 126 ** (k / max(1, checkpoints - 1)))
+            label = f'<b>{k} & "נקודה"</b>' if named else f"step-{step:08d}"
+            place = {"series": name, "checkpoint": label, "step": np.nan if named else step}
+            row = {**place, "prompts": 32, "rollouts": 512, "gap_discrete": np.nan}
+            row |= scored(rng, (k + 0.5) / checkpoints, k in flat) | dict.fromkeys(lost, np.nan)
+            runs, steps = trained(rng, row, seeds)
+            scores.append(row)
+            gains, curves = gains + runs, curves + steps
+    tables = ((scores, SCORES), (gains, GAINS), (curves, CURVES))
+    result = impact_result(
+        *(pd.DataFrame(rows, columns=list(names)) for rows, names in tables), ScoreConfig()
+    )
+    origin = {
+        **{"signal": "subtractive", "headroom": "tilt", "beta": 5.0, "reward_range": [0, 2]},
+        "task": {"name": "label-copy", "sizes": {"num_pairs": 3}},
+        "model": {"family": "llama", "layers": 2, "vocabulary": 15, "width": 64},
+        "sampling": {"temperature": 1.0, "top_k": 0, "top_p": 1.0},
+        "request": {"seed": 3, "checkpoints": {row["checkpoint"]: "ab" * 32 for row in scores}},
+        "versions": {"torch": "2"},
+    }
+    return replace(result, provenance=origin)
+
+
+@pytest.fixture(scope="session")
+def ranked_result() -> Make:
+    """Makes results of kind `impact`: series, checkpoints, RL seeds, named in words, flat ones, lost columns."""
+    return ranked

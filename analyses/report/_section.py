@@ -1,0 +1,41 @@
+"""A section of a page: pictures, sentences, caveats, numbers, and what is folded away."""
+
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from valuelens.analyses.report._table import Table
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fold:
+    """Sentences and a table behind a line that opens them."""
+
+    title: str
+    sentences: list[str]
+    table: Table | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Section:
+    """What stands below one heading.
+
+    Attributes:
+        title: The heading.
+        introduction: What is asked here.
+        pictures: Drawings with their captions.
+        sentences: What was found.
+        notes: How to read it.
+        notes_folded: Whether the notes are behind a line that opens them.
+        table: The numbers.
+        folds: What is folded away.
+    """
+
+    title: str
+    introduction: str
+    pictures: list[tuple[Markup, str]]
+    sentences: list[str]
+    notes: list[str]
+    notes_folded: bool = False
+    table: Table
+    folds: list[Fold]

@@ -1,0 +1,160 @@
+"""Pages on rankings: complete, safe with any name, deterministic, readable in a browser at every width."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from selenium import webdriver
+
+from valuelens.analyses import Control, Finding, Result, load_result, save_result
+from valuelens.analyses.report import save_figures
+from valuelens.analyses.report._figures import pictures
+from valuelens.analyses.report._page import write_report
+from valuelens.analyses.report._ranking import recommended, series_names
+from valuelens.analyses.report._sections_impact import ranking_sections
+from valuelens.analyses.report._sentences import sentence, shown
+from valuelens.analyses.report._table import comparisons
+
+Make = Callable[..., Result]
+FIGURES = ["flat_groups", "impact_arc", "predicted_gain", "spearman", "learning_curves"]
+
+
+def page(folder: Path, **results: Result) -> str:
+    return write_report(results, folder / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def whole(ranked_result: Make, tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, str]:
+    """Everything that can be found, through its files, and its page."""
+    folder = tmp_path_factory.mktemp("impact")
+    save_result(ranked_result(), folder)
+    result = load_result(folder)
+    return result, page(folder, a=result)
+
+
+def test_the_page_answers_in_order(whole: tuple[Result, str]) -> None:
+    result, html = whole[0], unescape(whole[1])
+    titles = [
+        "Verdict",
+        "Where to start RL",
+        "Can RL learn anything there?",
+        "Signal, headroom and gain over pretraining",
+    ]
+    titles += ["Does the score foretell the gain?", "The RL runs", "Skipped", "Limitations", "Provenance"]
+    assert re.findall(r'<h2 class="section">(.*?)</h2>', html) == titles
+    assert html.count("<summary>How to read it</summary>") == 5
+    assert result.verdict in html
+    assert html.count('<tr class="marked">') == 5
+    assert "Ranked by: subtractive signal x tilt headroom (our definition)" in html
+    alts = re.findall(r'role="img" aria-label="(.*?)" style', whole[1])
+    assert "RL gained most at step " in alts[1]
+    assert "signal x headroom (the score): Spearman " in alts[2]
+
+
+def test_every_finding_is_on_the_page(whole: tuple[Result, str]) -> None:
+    result, html = whole[0], unescape(whole[1])
+    over_series = [f for f in result.findings if "checkpoint" not in f.index]
+    assert [sentence(f) for f in over_series if sentence(f) not in html] == []
+    numbers = html.split("<summary>Every number of every checkpoint</summary>")[1].split("</details>")[0]
+    of_one = [f for f in result.findings if f.index.get("checkpoint") == "step-00000020"]
+    (row,) = re.findall(r"<bdi>step 20</bdi>(.*?)</tr>", numbers)
+    assert [f.name for f in of_one if f"<td>{shown(f)}<" not in row and f">{shown(f)}<" not in row] == []
+
+
+@pytest.mark.slow
+def test_figures_say_what_they_show_and_are_the_same_every_time(tmp_path: Path, ranked_result: Make) -> None:
+    result = ranked_result(checkpoints=8, seeds=2)
+    paths = save_figures(result, tmp_path / "once")
+    again = save_figures(result, tmp_path / "twice")
+    assert [path.stem for path in paths] == FIGURES
+    assert [path.read_bytes() for path in paths] == [path.read_bytes() for path in again]
+    assert not any("<dc:date>" in path.read_text(encoding="utf-8") for path in paths)
+
+
+@pytest.mark.parametrize(
+    ("made", "figures"),
+    [
+        ({"seeds": 0, "checkpoints": 6}, FIGURES[:2]),
+        ({"checkpoints": 6, "seeds": 1}, [*FIGURES[:3], FIGURES[4]]),
+        ({"seeds": 0, "checkpoints": 6, "flat": tuple(range(6))}, FIGURES[:2]),
+        ({"seeds": 0, "checkpoints": 3, "lost": ("signal", "impact", "frac_reward_zero_std")}, FIGURES[:2]),
+    ],
+    ids=["scores alone", "six checkpoints", "flat", "lost columns"],
+)
+def test_less_is_a_page_too(tmp_path: Path, ranked_result: Make, made: dict, figures: list[str]) -> None:
+    result = ranked_result(**made)
+    assert [each.name for each in pictures(result)] == figures
+    html = unescape(page(tmp_path, a=result))
+    assert not re.search(
+        r"\bnan\b|\bNone\b|[{}]", re.sub(r"<style>.*?</style>|<svg.*?</svg>", "", html, flags=re.S)
+    )
+    assert ("fewer than 8 checkpoints" in html) == ("predicted_gain" in figures)
+    if "lost" in made:
+        assert "no checkpoint is recommended" in html
+
+
+def test_names_are_not_markup_and_keep_their_direction(tmp_path: Path, ranked_result: Make) -> None:
+    result = ranked_result(2, checkpoints=6, seeds=0, named=True)
+    html = page(tmp_path, a=result)
+    assert "<b>" not in html
+    assert "<20 %>" not in html
+    assert "<bdi>&lt;b&gt;0 &amp; &#34;נקודה&#34;&lt;/b&gt;</bdi>" in html
+    assert f"\u2068{series_names(result)[1]}\u2069: 6 checkpoints" in html
+
+
+def test_glyphs_that_the_measuring_font_lacks_are_drawn(ranked_result: Make) -> None:
+    result = ranked_result(checkpoints=6, seeds=0)
+    scores = result.tables["scores"].assign(checkpoint=[f"检查点{k}" for k in range(6)], step=float("nan"))
+    (_, arc) = pictures(replace(result, tables={**result.tables, "scores": scores}))
+    assert "检查点3" in arc.svg
+
+
+def test_an_unknown_finding_and_no_tables_are_not_lost(ranked_result: Make) -> None:
+    new = Finding(
+        **{"name": "locality", "estimate": 0.5, "unit": "1", "n": 3, "definition": "choice"},
+        control=Control(name="even", estimate=0.1),
+        reasons={"interval": "none"},
+    )
+    *_, last = ranking_sections(replace(ranked_result(seeds=0), findings=(new,)), {})
+    assert (last.title, last.sentences) == ("Other findings", [sentence(new)])
+    (alone,) = ranking_sections(Result(kind="impact", findings=(new,)), {})
+    assert alone.sentences == [sentence(new)]
+    assert ranking_sections(Result(kind="impact", tables={"scores": pd.DataFrame()}), {}) == []
+
+
+def test_rankings_are_compared_with_each_other(ranked_result: Make) -> None:
+    ((words, table),) = comparisons({"one": ranked_result(), "several": ranked_result(3)})
+    assert "several series are separated by bars" in words
+    assert [row.name for row in table.rows] == ["one", "several"]
+    assert table.columns[1:3] == ("start for most gain", "its regret")
+    assert [row.cells[0].main.count("|") for row in table.rows] == [0, 1]
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_a_browser_is_content(offline_browser: webdriver.Chrome, ranked_result: Make, tmp_path: Path) -> None:
+    results = {
+        "<b>several": ranked_result(3),
+        "<b>six & named": ranked_result(checkpoints=6, seeds=1, named=True),
+    }
+    report = write_report(results, tmp_path / "report.html")
+    drawn = report.read_text(encoding="utf-8").count("<svg ")
+    assert drawn == 9
+    for width in (360, 1440):
+        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+        offline_browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        offline_browser.get(report.as_uri())
+        opened = "document.querySelectorAll('details').forEach(each => each.open = true)"
+        offline_browser.execute_script(opened)
+        assert offline_browser.execute_script("return innerWidth") == width
+        assert offline_browser.execute_script("return document.documentElement.scrollWidth") <= width
+        tall = "return [...document.querySelectorAll('svg')].filter(e => e.getBoundingClientRect().height > 50).length"
+        assert offline_browser.execute_script(tall) == drawn
+    shown_text = offline_browser.execute_script("return document.querySelector('main').innerText")
+    result = results["<b>six & named"]
+    assert recommended(result, series_names(result)[0]) in shown_text
+    offline_browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
