@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from valuelens.analyses import AnalysisConfig as AnalysisConfig
     from valuelens.analyses import CostateConfig as CostateConfig
+    from valuelens.analyses import RolloutSource as RolloutSource
     from valuelens.analyses import Update as Update
     from valuelens.analyses import analyze as analyze
     from valuelens.analyses import costates as costates
     from valuelens.analyses import load_result as load_result
     from valuelens.analyses import subject as subject
+    from valuelens.analyses.impact import ImpactConfig as ImpactConfig
+    from valuelens.analyses.impact import ScoreConfig as ScoreConfig
+    from valuelens.analyses.impact import impact_run as impact_run
+    from valuelens.analyses.impact import members as members
     from valuelens.analyses.report import write_report as write_report
     from valuelens.models import InputError as InputError
     from valuelens.models import ablated as ablated
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
     from valuelens.models.icrl import theta_star as theta_star
     from valuelens.models.lm import GenerateConfig as GenerateConfig
     from valuelens.models.lm import ReadConfig as ReadConfig
+    from valuelens.models.lm import find_task as find_task
     from valuelens.models.lm import generate as generate
     from valuelens.models.lm import load_language_model as load_language_model
     from valuelens.models.lm import read_rollouts as read_rollouts
@@ -38,17 +44,23 @@ _HOMES = {
     "AnalysisConfig": "valuelens.analyses",
     "CostateConfig": "valuelens.analyses",
     "GenerateConfig": "valuelens.models.lm",
+    "ImpactConfig": "valuelens.analyses.impact",
     "InputError": "valuelens.models",
     "ReadConfig": "valuelens.models.lm",
+    "RolloutSource": "valuelens.analyses",
     "Sampling": "valuelens.probe",
+    "ScoreConfig": "valuelens.analyses.impact",
     "Update": "valuelens.analyses",
     "ablated": "valuelens.models",
     "analyze": "valuelens.analyses",
     "costates": "valuelens.analyses",
+    "find_task": "valuelens.models.lm",
     "generate": "valuelens.models.lm",
+    "impact_run": "valuelens.analyses.impact",
     "load": "valuelens.models.icrl",
     "load_language_model": "valuelens.models.lm",
     "load_result": "valuelens.analyses",
+    "members": "valuelens.analyses.impact",
     "patched": "valuelens.models",
     "pretrain": "valuelens.models.icrl",
     "read_rollouts": "valuelens.models.lm",

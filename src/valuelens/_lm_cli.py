@@ -1,11 +1,37 @@
 """The verbs on language models, as the command line takes them; heavy imports wait until one runs."""
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from valuelens._options import Device, Jobs, Json, Out, Overwrite, Quiet, RequiredOut, Seed, emit, setting
+
+RewardTargets = Annotated[
+    str | None, setting("--reward-targets", "Column of right tokens: reward is their probability.", "none")
+]
+MaxHops = Annotated[
+    int, typer.Option("--max-hops", help="Sampled tokens that credit is followed across (reward).")
+]
+Tolerance = Annotated[
+    float, typer.Option("--tolerance", help="Share of the sum over hops that may be left out.")
+]
+NumItems = Annotated[int | None, setting("--num-items", "Size of the task.", "its own")]
+NumLabels = Annotated[int | None, setting("--num-labels", "Size of the task.", "its own")]
+NumPairs = Annotated[int | None, setting("--num-pairs", "Size of the task.", "its own")]
+NumDigits = Annotated[int | None, setting("--num-digits", "Size of the task.", "its own")]
+NumPrompts = Annotated[int, typer.Option("--num-prompts", help="Groups.")]
+NumGenerations = Annotated[int, typer.Option("--num-generations", help="Rollouts of a group.")]
+Temperature = Annotated[float, typer.Option("--temperature", help="Of the sampling.")]
+TopK = Annotated[int, typer.Option("--top-k", help="Likeliest tokens sampled from; 0 for all.")]
+TopP = Annotated[float, typer.Option("--top-p", help="Probability sampled from.")]
+MicroBatch = Annotated[int, typer.Option("--micro-batch", help="Rollouts a pass; bounds memory.")]
+CompletionEnds = Annotated[
+    str, typer.Option("--completion-ends", help="Whether completions end by themselves: auto, yes, no.")
+]
+Base = Annotated[str | None, setting("--base", "What an adapter was trained on.", "what it says")]
+Dtype = Annotated[str, typer.Option("--dtype", help="float32, bfloat16 or float64.")]
 
 
 def pretrain_lm(
@@ -80,10 +106,7 @@ def costates(
     rollouts: Annotated[
         str | None, setting("--rollouts", "Read a parquet file, a pattern, or TRL's output folder.", "none")
     ] = None,
-    reward_targets: Annotated[
-        str | None,
-        setting("--reward-targets", "Column of right tokens: reward is their probability.", "none"),
-    ] = None,
+    reward_targets: RewardTargets = None,
     objective: Annotated[
         str | None,
         setting(
@@ -98,12 +121,8 @@ def costates(
     positions: Annotated[
         str, typer.Option("--positions", help="completion, or prompt: the states before the shared one.")
     ] = "completion",
-    max_hops: Annotated[
-        int, typer.Option("--max-hops", help="Sampled tokens that credit is followed across (reward).")
-    ] = 5,
-    tolerance: Annotated[
-        float, typer.Option("--tolerance", help="Share of the sum over hops that may be left out.")
-    ] = 0.01,
+    max_hops: MaxHops = 5,
+    tolerance: Tolerance = 0.01,
     full: Annotated[
         bool,
         typer.Option(
@@ -120,12 +139,12 @@ def costates(
     baseline: Annotated[
         str, typer.Option("--baseline", help="Subtracted from rewards: group-mean or leave-one-out.")
     ] = "group-mean",
-    num_items: Annotated[int | None, setting("--num-items", "Size of the task.", "its own")] = None,
-    num_labels: Annotated[int | None, setting("--num-labels", "Size of the task.", "its own")] = None,
-    num_pairs: Annotated[int | None, setting("--num-pairs", "Size of the task.", "its own")] = None,
-    num_digits: Annotated[int | None, setting("--num-digits", "Size of the task.", "its own")] = None,
-    num_prompts: Annotated[int, typer.Option("--num-prompts", help="Groups.")] = 32,
-    num_generations: Annotated[int, typer.Option("--num-generations", help="Rollouts of a group.")] = 16,
+    num_items: NumItems = None,
+    num_labels: NumLabels = None,
+    num_pairs: NumPairs = None,
+    num_digits: NumDigits = None,
+    num_prompts: NumPrompts = 32,
+    num_generations: NumGenerations = 16,
     max_completion_length: Annotated[
         int | None,
         setting(
@@ -134,18 +153,16 @@ def costates(
             "64; in files their longest text",
         ),
     ] = None,
-    temperature: Annotated[float, typer.Option("--temperature", help="Of the sampling.")] = 1.0,
-    top_k: Annotated[int, typer.Option("--top-k", help="Likeliest tokens sampled from; 0 for all.")] = 0,
-    top_p: Annotated[float, typer.Option("--top-p", help="Probability sampled from.")] = 1.0,
-    micro_batch: Annotated[int, typer.Option("--micro-batch", help="Rollouts a pass; bounds memory.")] = 8,
-    completion_ends: Annotated[
-        str, typer.Option("--completion-ends", help="Whether completions end by themselves: auto, yes, no.")
-    ] = "auto",
+    temperature: Temperature = 1.0,
+    top_k: TopK = 0,
+    top_p: TopP = 1.0,
+    micro_batch: MicroBatch = 8,
+    completion_ends: CompletionEnds = "auto",
     revision: Annotated[
         str | None, setting("--revision", "Branch, tag or commit on the hub.", "main")
     ] = None,
-    base: Annotated[str | None, setting("--base", "What an adapter was trained on.", "what it says")] = None,
-    dtype: Annotated[str, typer.Option("--dtype", help="float32, bfloat16 or float64.")] = "float32",
+    base: Base = None,
+    dtype: Dtype = "float32",
     seed: Seed = 0,
     device: Device = "cpu",
     out: Out = None,
@@ -165,5 +182,102 @@ def costates(
     if file and not quiet:
         print(f"valuelens: the task {task} was imported from {file}", file=sys.stderr)  # noqa: T201
     if lost := _lm_verbs.unusable_rollouts(result):
+        print(f"valuelens: skipped as unusable: {'; '.join(lost)}", file=sys.stderr)  # noqa: T201
+        raise typer.Exit(3)
+
+
+def impact(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SERIES_OR_MODELS...",
+            help="Directories of checkpoint-N or step-N folders, models, or a hub name (see --revisions).",
+        ),
+    ],
+    task: Annotated[
+        str | None,
+        setting(
+            "--task",
+            "Sample for label-copy, modular-sum, addition, or package.module:Task.",
+            "that of the series",
+        ),
+    ] = None,
+    rollouts: Annotated[
+        list[str] | None,
+        setting(
+            "--rollouts",
+            "Read them instead: a path with {checkpoint} in it, or the option once for each checkpoint.",
+            "none",
+        ),
+    ] = None,
+    reward_targets: RewardTargets = None,
+    signal: Annotated[
+        str, typer.Option("--signal", help="auto, subtractive, usable or update-aligned.")
+    ] = "auto",
+    headroom: Annotated[str, typer.Option("--headroom", help="tilt, shortfall or best-of-k.")] = "tilt",
+    beta: Annotated[float, typer.Option("--beta", help="Of the tilt, in units of 1 / reward range.")] = 5.0,
+    layer: Annotated[
+        str, typer.Option("--layer", help="Of the signal: a number or an expression in L.")
+    ] = "L//2",
+    recipe: Annotated[
+        str,
+        typer.Option(
+            "--recipe", help="Of RL: default, fast (three times the rate, half the steps), or long."
+        ),
+    ] = "default",
+    rl_seeds: Annotated[
+        int, typer.Option("--rl-seeds", help="RL runs from each checkpoint; 0 for scores alone.")
+    ] = 3,
+    gains: Annotated[
+        Path | None,
+        setting("--gains", "Your gains: csv, parquet, or a folder of TRL's trainer_state.json.", "run RL"),
+    ] = None,
+    revisions: Annotated[
+        str | None, setting("--revisions", "Of a hub name: a,b or every:10 or all.", "the named one")
+    ] = None,
+    evict: Annotated[
+        bool, typer.Option("--evict", help="Remove each hub revision from the cache once it is done.")
+    ] = False,
+    engine: Annotated[str, typer.Option("--engine", help="joblib, or dask for several machines.")] = "joblib",
+    scheduler: Annotated[
+        str | None, setting("--scheduler", "Address of a Dask scheduler.", "a cluster of this machine")
+    ] = None,
+    max_hops: MaxHops = 5,
+    tolerance: Tolerance = 0.01,
+    num_items: NumItems = None,
+    num_labels: NumLabels = None,
+    num_pairs: NumPairs = None,
+    num_digits: NumDigits = None,
+    num_prompts: NumPrompts = 32,
+    num_generations: NumGenerations = 16,
+    max_completion_length: Annotated[
+        int | None,
+        setting("--max-completion-length", "Tokens at which completions are, or in files were, cut.", "64"),
+    ] = None,
+    temperature: Temperature = 1.0,
+    top_k: TopK = 0,
+    top_p: TopP = 1.0,
+    micro_batch: MicroBatch = 64,
+    completion_ends: CompletionEnds = "auto",
+    base: Base = None,
+    dtype: Dtype = "float32",
+    seed: Seed = 0,
+    device: Device = "cpu",
+    jobs: Jobs = None,
+    out: Out = None,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """From which checkpoint should RL start? Score a series by signal x headroom, beside rivals and realised gains.
+
+    The score is our definition of it (theory B6); whether it beats one line of code is what the verdict says.
+    """
+    from valuelens import _impact_verbs
+
+    given = {key: value for key, value in locals().items() if value is not None}
+    result = _impact_verbs.impact(given, progress=not (quiet or as_json))
+    emit(result.summary(), _impact_verbs.impact_lines(result, quiet=quiet), as_json=as_json)
+    if lost := [f"{each['what']}: {each['why']}" for each in result.skipped if "input" in each]:
         print(f"valuelens: skipped as unusable: {'; '.join(lost)}", file=sys.stderr)  # noqa: T201
         raise typer.Exit(3)

@@ -130,15 +130,20 @@ def _say(found: analyses.Diagnosis) -> None:
     print(f"{found.sentence}\n{mismatch}", file=sys.stderr)  # noqa: T201
 
 
-def _rollout_source(given: Mapping[str, Any]) -> analyses.RolloutSource:
-    """As asked for; without a task or rollouts the task of the series that the model belongs to."""
+def named_task(given: Mapping[str, Any], model: Path) -> lm.NamedTask | None:
+    """The task asked for; without one, and without rollouts, that of the series that the model belongs to."""
     sizes = {key: given[key] for key in SIZES if key in given}
-    if sizes and "rollouts" in given:
+    if sizes and given.get("rollouts"):
         size = next(iter(sizes)).replace("_", "-")
         raise InputError("sizes belong to a task", f"found --{size} beside --rollouts", f"option --{size}")
-    named = lm.find_task(given["task"], **sizes) if "task" in given else None
-    if named is None and "rollouts" not in given:
-        named = _series_task(Path(given["model"]), sizes)
+    if "task" in given:
+        return lm.find_task(given["task"], **sizes)
+    return None if given.get("rollouts") else _series_task(model, sizes)
+
+
+def _rollout_source(given: Mapping[str, Any]) -> analyses.RolloutSource:
+    """As asked for; without a task or rollouts the task of the series that the model belongs to."""
+    named = named_task(given, Path(given["model"]))
     keys = (
         *("num_prompts", "num_generations", "max_completion_length", "temperature", "top_k", "top_p"),
         *("seed", "completion_ends"),
@@ -153,11 +158,8 @@ def _rollout_source(given: Mapping[str, Any]) -> analyses.RolloutSource:
 
 
 def _series_task(model: Path, sizes: Mapping[str, int]) -> lm.NamedTask | None:
-    config = model.absolute().parent / "config.json"
-    if not config.exists():
-        return None
-    corpus = lm.load_lm_config(config).corpus
-    return lm.find_task(corpus.task, **{**corpus.sizes, **sizes})
+    corpus = lm.corpus_of(model)
+    return None if corpus is None else lm.find_task(corpus.task, **{**corpus.sizes, **sizes})
 
 
 def unusable_rollouts(result: Result) -> list[str]:

@@ -23,9 +23,9 @@ from rich.progress import (
 )
 
 from valuelens import analyses
-from valuelens.analyses import Result
+from valuelens.analyses import Result, impact
 from valuelens.analyses.report import save_figures, write_report
-from valuelens.models import InputError, device, icrl
+from valuelens.models import InputError, device, icrl, lm
 
 _OURS = (
     *("config.json", "metrics.parquet", "checkpoints", "seed-*"),
@@ -35,6 +35,7 @@ _DEMO = {
     "tied": {"model": {"num_layers": 10, "tied": True, "weights": "restricted"}},
     "untied-full": {"model": {"num_layers": 3, "tied": False, "weights": "full"}},
 }
+_SERIES, _SERIES_STEPS = "label-copy", 600
 _RECENT = 40
 """Logged steps that the closing line of `pretrain` averages."""
 
@@ -140,22 +141,23 @@ def report(folders: list[Path], out: Path | None) -> Path:
 
 
 def demo(out: Path, *, seed: int, jobs: int | None, overwrite: bool, progress: bool) -> dict[str, Any]:
-    """Train, analyse and report the two demo models, each in a process of its own."""
+    """Both halves: two in-context learners and a series of language models, each part in a process of its own."""
+    names = [*_DEMO, _SERIES]
     if overwrite:
-        for name in _DEMO:
-            clear(out / name)
+        for name in names:
+            clear(out / name, "step-????????")
             clear(out / f"{name}-results")
-    with bar("demo: train and analyse two models", len(_DEMO), show=progress) as advance:
-        tasks = [delayed(_demo_part)(name, out, seed) for name in _DEMO]
+    with bar("demo: in-context learners and a language model", len(names), show=progress) as advance:
+        tasks = [delayed(_demo_series)(out, seed), *(delayed(_demo_part)(name, out, seed) for name in _DEMO)]
         found = {}
-        for name, result in Parallel(n_jobs=processes(jobs, len(_DEMO)), return_as="generator_unordered")(
+        for name, result in Parallel(n_jobs=processes(jobs, len(names)), return_as="generator_unordered")(
             tasks
         ):
             found[name] = result
             advance(f"demo: {name} done", 1)
-    results = {f"{name} ({_described(name)})": found[name] for name in _DEMO}
+    results = {f"{name} ({_described(name)})": found[name] for name in names}
     written = write_report(results, out / "report.html")
-    return {"report": str(written), "verdicts": {name: found[name].verdict for name in _DEMO}}
+    return {"report": str(written), "verdicts": {name: found[name].verdict for name in names}}
 
 
 def _demo_part(name: str, out: Path, seed: int) -> tuple[str, Result]:
@@ -167,7 +169,23 @@ def _demo_part(name: str, out: Path, seed: int) -> tuple[str, Result]:
     return name, result
 
 
+def _demo_series(out: Path, seed: int) -> tuple[str, Result]:
+    """Which of six checkpoints should RL start from? One RL seed, and so few checkpoints that nothing is correlated."""
+    torch.set_num_threads(1)
+    folder, task = out / _SERIES, lm.find_task("label-copy")
+    train = {"steps": _SERIES_STEPS, "num_checkpoints": 6, "seed": seed}
+    lm.pretrain_lm(lm.lm_run_config({"corpus": {"task": task.name}, "train": train}, where="demo"), folder)
+    found = impact.members([str(folder)])
+    source = analyses.RolloutSource(task=task, generate=lm.GenerateConfig(seed=seed))
+    config = impact.ImpactConfig(recipe="fast", rl_seeds=1, seed=seed)
+    result = impact.impact_run(found, source, config, out=out / f"{_SERIES}-results")
+    save_figures(result, out / f"{_SERIES}-results" / "figures")
+    return _SERIES, result
+
+
 def _described(name: str) -> str:
+    if name == _SERIES:
+        return "six checkpoints of a small language model"
     model = icrl.ModelConfig.model_validate(_DEMO[name]["model"])
     return f"{model.weights} weights, {model.num_layers} {'tied' if model.tied else 'untied'} layers"
 

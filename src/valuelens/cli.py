@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from valuelens._lm_cli import costates, pretrain_lm
+from valuelens._lm_cli import costates, impact, pretrain_lm
 from valuelens._options import Device, Jobs, Json, Out, Overwrite, Quiet, RequiredOut, Seed, emit, setting
 
 app = typer.Typer(
@@ -165,6 +165,7 @@ app.command(
     "pretrain-lm", epilog="Example: valuelens pretrain-lm --task label-copy --out series/copy --num-seeds 2"
 )(pretrain_lm)
 app.command(epilog="Example: valuelens costates series/copy/step-00002500 --out results/copy")(costates)
+app.command(epilog="Example: valuelens impact series/copy --out results/impact")(impact)
 
 
 @app.command(epilog="Example: valuelens report results/default --out report.html")
@@ -191,7 +192,7 @@ def demo(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train two small models, analyse them and write a report, in about a minute on two cores."""
+    """Train two in-context learners and a language model, analyse and report them: three minutes on two cores."""
     from valuelens import _verbs
 
     summary = _verbs.demo(out, seed=seed, jobs=jobs, overwrite=overwrite, progress=not (quiet or as_json))

@@ -1,4 +1,4 @@
-"""The demo, whole: two trained models, their results, one report; and the default model on seeds 0-4."""
+"""The demo, whole: three trained models, their results, one report; and the default model on seeds 0-4."""
 
 import json
 from statistics import median
@@ -14,11 +14,17 @@ from valuelens.models.icrl import checkpoint_paths, load, load_config, pretrain,
 def test_the_demo_trains_analyses_and_reports_and_a_second_call_continues(tmp_path):
     summary = _verbs.demo(tmp_path, seed=0, jobs=1, overwrite=False, progress=False)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    starts = dict.fromkeys(("tied", "untied-full"), "This model evaluates states in context")
+    starts["label-copy"] = "By subtractive signal x tilt headroom, RL should gain most from step-"
+    assert summary["verdicts"].keys() == starts.keys()
     for name, verdict in summary["verdicts"].items():
-        assert verdict.startswith("This model evaluates states in context")
+        assert verdict.startswith(starts[name])
         assert verdict in page.replace("&#39;", "'")
         assert load_result(tmp_path / f"{name}-results").verdict == verdict
         assert any((tmp_path / f"{name}-results" / "figures").glob("*.svg"))
+    ranking = load_result(tmp_path / "label-copy-results")
+    assert len(ranking.tables["scores"]) == 6
+    assert {each.reasons["estimate"] for each in ranking.find("spearman")} == {"fewer than 8 checkpoints"}
     untied = load_result(tmp_path / "untied-full-results")
     first, *others = untied.find("sign_pattern", checkpoint="step-00002000")
     assert first.estimate == "unidentified"

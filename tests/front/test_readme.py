@@ -28,7 +28,7 @@ def test_every_command_runs(tmp_path, monkeypatch):
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     commands = [line for block in blocks("sh") for line in block.splitlines()]
     assert len(commands) >= 5
-    (tmp_path / "my_network.py").write_text(blocks("python")[2])
+    (tmp_path / "my_network.py").write_text(blocks("python")[3])
     shutil.copy(ROOT / "examples" / "plain_module.py", tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     torch.save(
@@ -48,10 +48,11 @@ def test_every_command_runs(tmp_path, monkeypatch):
     mine = json.loads((tmp_path / "results/mine/result.json").read_text())["findings"]
     assert mine[0]["estimate"] == "weighted softmax TD"
     done = subprocess.run(
-        [sys.executable, "-c", blocks("python")[1]], cwd=tmp_path, capture_output=True, text=True
+        [sys.executable, "-c", "\n".join(blocks("python")[1:3])], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     assert "signal-to-noise" in done.stdout
+    assert "By subtractive signal x tilt headroom" in done.stdout
 
 
 @pytest.mark.slow
