@@ -1,7 +1,7 @@
 """`costates` and `impact` on revisions of OLMo-2 1B, given a GPU and the hub; `docs/olmo2.md` says what it needs.
 
     .venv/bin/python benchmarks/olmo2.py --revisions every:10 --device cuda --out olmo2
-    .venv/bin/python benchmarks/olmo2.py --dry-run --out /tmp/olmo2
+    .venv/bin/python benchmarks/olmo2.py --dry-run --out olmo2-dry
 
 A second call goes on where the first one stopped. The dry run takes the same way on three tiny OLMo-2 revisions in a
 hub cache of its own, without network: it shows that the way is open, and its numbers mean nothing.
