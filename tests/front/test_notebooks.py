@@ -1,4 +1,4 @@
-"""Every notebook runs from top to bottom, shows tables and figures, checks what it claims, and is kept without outputs."""
+"""Every notebook runs, shows tables and figures, checks what it claims, and is kept without outputs."""
 
 import re
 from pathlib import Path
