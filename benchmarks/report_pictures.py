@@ -3,23 +3,25 @@
     python benchmarks/report_pictures.py --out pictures [--only default two]
 
 Each case is written as HTML and photographed whole, with everything folded as it opens: at 360 and 1440 pixels, in
-light and in dark, and as it is printed (A4 without margins, everything open). A page that is taller than TALL pixels
-falls into several pictures, `default-1440-light-0.png` from the top. Needs Chromium and its driver; about two minutes.
+light and in dark, and as it is printed (the width between the margins of A4). The columns of a picture are the page
+from its top, TALL pixels each. Needs Chromium and its driver; about two minutes on an idle machine.
 """
 
 import argparse
 import base64
+import io
 import runpy
 import shutil
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
 from selenium import webdriver
 
 from valuelens.analyses.report import write_report
 
 TESTS = Path(__file__).parents[1] / "tests" / "analyses" / "report"
-TALL = 2600
+TALL, GAP = 2600, 8
 VIEWS = {
     "360-light": (360, "", "light"),
     "360-dark": (360, "", "dark"),
@@ -50,8 +52,7 @@ def main() -> None:
             place = given.out / name.replace(" ", "-")
             report = write_report(cases[name](), place.with_suffix(".html"))
             for view in given.views:
-                for picture in _photographed(window, report, view):
-                    print(picture)
+                print(_photographed(window, report, view), flush=True)
 
 
 def _chromium() -> webdriver.Chrome:
@@ -68,7 +69,7 @@ def _chromium() -> webdriver.Chrome:
     return webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
 
 
-def _photographed(window: webdriver.Chrome, report: Path, view: str) -> list[Path]:
+def _photographed(window: webdriver.Chrome, report: Path, view: str) -> Path:
     width, media, scheme = VIEWS[view]
 
     def ask(command: str, **given: Any) -> Any:
@@ -84,14 +85,24 @@ def _photographed(window: webdriver.Chrome, report: Path, view: str) -> list[Pat
     )
     window.get(report.as_uri())
     height = window.execute_script("return document.documentElement.scrollHeight")
-    pictures = []
-    for number, top in enumerate(range(0, height, TALL)):
+    ask(
+        "Emulation.setDeviceMetricsOverride",
+        width=width,
+        height=height,
+        deviceScaleFactor=1,
+        mobile=width < 600,
+    )
+    columns = []
+    for top in range(0, height, TALL):
         clip = {"x": 0, "y": top, "width": width, "height": min(TALL, height - top), "scale": 1}
-        shot = ask("Page.captureScreenshot", captureBeyondViewport=True, format="png", clip=clip)
-        picture = report.with_name(f"{report.stem}-{view}-{number}.png")
-        picture.write_bytes(base64.b64decode(shot["data"]))
-        pictures.append(picture)
-    return pictures
+        shot = base64.b64decode(ask("Page.captureScreenshot", format="png", clip=clip)["data"])
+        columns.append(Image.open(io.BytesIO(shot)))
+    whole = Image.new("RGB", (len(columns) * (width + GAP) - GAP, min(TALL, height)), "gray")
+    for number, column in enumerate(columns):
+        whole.paste(column, (number * (width + GAP), 0))
+    picture = report.with_name(f"{report.stem}-{view}.png")
+    whole.save(picture)
+    return picture
 
 
 if __name__ == "__main__":

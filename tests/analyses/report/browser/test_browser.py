@@ -13,7 +13,7 @@ each_case = pytest.mark.parametrize("name", NAMES)
 
 WIDER = """
 const edge = document.documentElement.clientWidth;
-const boxed = e => e.parentElement && (e.closest('svg') !== e && e.closest('svg') || e.parentElement.closest('.scroll'));
+const boxed = e => e.ownerSVGElement || e.parentElement.closest('.scroll');
 return [...document.querySelectorAll('body *')]
   .filter(e => !boxed(e) && e.getBoundingClientRect().right > edge + 1).map(e => e.outerHTML.slice(0, 120));
 """
