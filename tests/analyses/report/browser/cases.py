@@ -8,13 +8,13 @@ from pathlib import Path
 import torch
 
 from valuelens.analyses import ANALYSES, Result, load_result, merged, subject, verdict
-from valuelens.analyses.report._phrases import SECTIONS
 from valuelens.models.icrl import ModelConfig, TaskConfig, build
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 QUICK = tuple(name for name in ANALYSES if name not in ("identify", "generalisation"))
 """Identify alone takes ten seconds of 60 layers."""
 HOSTILE = ('<b>1 & "two"</b>', "תוצאה <3 & נקודה", "a <i>very long</i> title, " + "word after word, " * 8)
+VALUES = ("value_lens", "msve_ratio", "msve_vs_constant", "context_msve_vs_constant", "within_chain_r2")
 Make = Callable[..., Result]
 
 
@@ -32,7 +32,7 @@ def untrained(num_layers: int = 10, asked: tuple[str, ...] = QUICK) -> Result:
         build(settings, TaskConfig(), torch.Generator().manual_seed(0)), TaskConfig(), num_tasks=8
     )
     whole = merged(
-        [ANALYSES[name](studied) for name in asked],
+        [ANALYSES[name].ask(studied) for name in asked],
         provenance={"config": {"task": {"gamma": 0.5}, "model": {"num_layers": num_layers}}},
     )
     return replace(whole, verdict=verdict(whole))
@@ -40,7 +40,7 @@ def untrained(num_layers: int = 10, asked: tuple[str, ...] = QUICK) -> Result:
 
 def alone(result: Result) -> Result:
     """The same with its values alone; every other question could not be answered."""
-    kept = tuple(finding for finding in result.findings if finding.name in SECTIONS["values"])
+    kept = tuple(finding for finding in result.findings if finding.name in VALUES)
     why = "it failed: the weights hold <nan> & no number"
     lost = tuple(
         {"what": f"{name} of seed-0/step-00002000", "why": why} for name in ANALYSES if name != "slots"
