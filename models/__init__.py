@@ -9,3 +9,4 @@ from valuelens.models._interventions import ablated as ablated
 from valuelens.models._interventions import denoised as denoised
 from valuelens.models._interventions import noised as noised
 from valuelens.models._interventions import patched as patched
+from valuelens.models._shown import Shown as Shown
