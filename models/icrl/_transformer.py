@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from einops import rearrange
@@ -95,7 +96,8 @@ class Transformer(ValueLearner):
     @property
     def cfg(self) -> SimpleNamespace:
         """What an `ActivationCache` asks of a model with heads and MLPs."""
-        heads, _, d_model = self.blocks[0].attn.W_O.shape
+        first: Any = self.blocks[0]
+        heads, _, d_model = first.attn.W_O.shape
         return SimpleNamespace(n_layers=self.num_layers, n_heads=heads, d_model=d_model, attn_only=False)
 
     def prompt(
