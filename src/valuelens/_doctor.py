@@ -13,6 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
+from valuelens._terminal import painted
+
 _NEEDED = (
     "torch",
     "transformer-lens",
@@ -31,6 +33,7 @@ _OPTIONAL = {
     "gguf": "GGUF files: pip install 'valuelens[gguf]'",
 }
 _FREE = 1 << 30
+_COLOURS = {"ok": "good", "missing": "faint", "warning": "note", "broken": "error"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +53,21 @@ class Check:
     def __str__(self) -> str:
         return f"{self.state:8}{self.what}: {self.found}"
 
+    def line(self) -> str:
+        """For people, with a colour where stdout shows it."""
+        return painted(f"{self.state:8}", _COLOURS[self.state], sys.stdout) + f"{self.what}: {self.found}"
+
     def plain(self) -> dict[str, str]:
         """As data."""
         return asdict(self)
 
 
-def checks(model: str | Path | None) -> list[Check]:
+def checks(model: str | Path | None, *, progress: bool = False) -> list[Check]:
     """Look at everything.
 
     Args:
         model: A checkpoint of either kind that should be usable, if any: a path, or a name on the hub.
+        progress: Show how far it is.
     """
     found = [_python(), *(_package(name) for name in _NEEDED)]
     found += [_optional(name, use) for name, use in _OPTIONAL.items()]
