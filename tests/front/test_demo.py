@@ -15,7 +15,7 @@ def test_the_demo_trains_analyses_and_reports_and_a_second_call_continues(tmp_pa
     summary = vl.demo(tmp_path, jobs=1)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     starts = dict.fromkeys(("tied", "untied-full"), "This model evaluates states in context")
-    starts["label-copy"] = "By subtractive signal x tilt headroom, RL should gain most from step-"
+    starts["label-copy"] = "By subtractive signal x tilt headroom, RL should gain most from step "
     assert summary["verdicts"].keys() == starts.keys()
     for name, verdict in summary["verdicts"].items():
         assert verdict.startswith(starts[name])
