@@ -3,10 +3,8 @@
 Drawn from results alone: nothing is recomputed and no model is needed.
 """
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +13,14 @@ from markupsafe import Markup
 
 from valuelens.analyses._result import Finding, Result
 from valuelens.analyses.report._checkpoints import at_checkpoint, checkpoint_labels, main_checkpoint, spoken
-from valuelens.analyses.report._figures import Picture, pictures
+from valuelens.analyses.report._figures import pictures
 from valuelens.analyses.report._groups import groups_table, groups_title
+from valuelens.analyses.report._inline import inline_svg, page_script, script_source, template_text
 from valuelens.analyses.report._notes import INTRODUCTIONS, TITLES, limitations, notes
 from valuelens.analyses.report._origin import model_words, origin_words, sources
 from valuelens.analyses.report._origin_costates import language_model_subject
 from valuelens.analyses.report._origin_impact import ranking_subject
-from valuelens.analyses.report._phrases import SECTIONS
+from valuelens.analyses.report._phrases import questions_of, sections_of
 from valuelens.analyses.report._section import Fold, Section
 from valuelens.analyses.report._sections_impact import ranking_sections
 from valuelens.analyses.report._sentences import sentence
@@ -56,7 +55,7 @@ class _Chapter:
 
 
 def write_report(results: Mapping[str, Result], out: Path) -> Path:
-    """Write one HTML file that needs nothing else: no network, no script, no model.
+    """Write one HTML file that needs nothing else: no network, no model.
 
     Args:
         results: By title, such as the folder they come from; several follow one another below a comparison.
@@ -84,28 +83,6 @@ def write_report(results: Mapping[str, Result], out: Path) -> Path:
     with atomic_path(out) as temporary:
         temporary.write_text(html, encoding="utf-8")
     return out
-
-
-def inline_svg(picture: Picture, prefix: str) -> Markup:
-    """The drawing of a picture for use inside a page: its ids are its own, its text alternative is on it.
-
-    Args:
-        picture: With an SVG document.
-        prefix: Unlike that of every other picture on the page.
-    """
-    svg = re.sub(
-        r"<metadata>.*?</metadata>|<style.*?</style>",
-        "",
-        picture.svg[picture.svg.index("<svg") :],
-        flags=re.S,
-    )
-    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}", svg)
-    width, height = (float(x) for x in re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)[0])
-    head = Markup(
-        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 {} {}" '
-        'role="img" aria-label="{}" style="width:{}px;min-width:{}px">'
-    ).format(width, height, picture.alt, round(1.45 * width), round(width))
-    return head + Markup(svg[svg.index(">") + 1 :])
 
 
 def _chapter(number: int, title: str, result: Result) -> _Chapter:
@@ -137,9 +114,7 @@ def _sections(number: int, result: Result) -> list[Section]:
 
 
 def _keys(result: Result) -> list[str]:
-    known = {name for names in SECTIONS.values() for name in names}
-    others = any(finding.name not in known for finding in result.findings)
-    return [*SECTIONS, *(["other"] if others else [])]
+    return [*sections_of(result.findings), *(["other"] if _of("other", result.findings) else [])]
 
 
 def _section(key: str, result: Result, main: Result, drawn: list[tuple[Markup, str]]) -> Section | None:
@@ -152,23 +127,24 @@ def _section(key: str, result: Result, main: Result, drawn: list[tuple[Markup, s
     if key == "diagnosis" and (groups := groups_table(main)) is not None:
         middle.append(Fold(title=groups_title(main), sentences=[], table=groups))
     others = [each for each in checkpoint_labels(result) if each != label]
+    asked = questions_of(shown).get(key)
     return Section(
-        title=TITLES[key],
-        introduction=INTRODUCTIONS[key],
+        title=asked.title if asked else TITLES[key],
+        introduction=asked.introduction if asked else INTRODUCTIONS[key],
         pictures=drawn,
         sentences=opened,
-        notes=notes(key, shown, result.provenance),
+        notes=[*notes(key, shown, result.provenance), *(asked.notes if asked else ())],
         table=findings_table(f for f in shown if f.name != "head_agreement" or len(shown) <= _OPEN),
         folds=middle + [fold for each in others if (fold := _checkpoint_fold(key, result, each)) is not None],
     )
 
 
-def _of(key: str, findings: Iterable[Finding]) -> list[Finding]:
+def _of(key: str, findings: Sequence[Finding]) -> list[Finding]:
+    sections = sections_of(findings)
     if key != "other":
-        return sorted(
-            (f for f in findings if f.name in SECTIONS[key]), key=lambda f: SECTIONS[key].index(f.name)
-        )
-    known = {name for names in SECTIONS.values() for name in names}
+        names = sections.get(key, ())
+        return sorted((f for f in findings if f.name in names), key=lambda f: names.index(f.name))
+    known = {name for names in sections.values() for name in names}
     return [finding for finding in findings if finding.name not in known]
 
 
@@ -240,15 +216,17 @@ def _flat(provenance: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str
 
 
 def _environment() -> Environment:
-    def source(name: str) -> str:
-        return files("valuelens.analyses.report").joinpath("templates", name).read_text(encoding="utf-8")
-
     environment = Environment(
         autoescape=True,
         undefined=StrictUndefined,
-        loader=FunctionLoader(source),
+        loader=FunctionLoader(template_text),
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals["css"] = Markup(source("report.css"))
+    script = page_script()
+    environment.globals["css"] = Markup("\n").join(
+        Markup(template_text(name)) for name in ("report.css", "figures.css")
+    )
+    environment.globals["script"] = script
+    environment.globals["script_source"] = Markup(script_source(script))
     return environment
