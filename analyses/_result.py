@@ -248,7 +248,7 @@ def save_result(result: Result, folder: Path) -> None:
             table_file.unlink()
 
 
-def load_result(folder: Path) -> Result:
+def load_result(folder: Path | str) -> Result:
     """What `save_result` wrote, bit for bit.
 
     Args:
@@ -257,6 +257,7 @@ def load_result(folder: Path) -> Result:
     Raises:
         InputError: There is no result, a file of it is missing or damaged, or it does not fit the schema.
     """
+    folder = Path(folder)
     data = _read_summary(folder / "result.json")
     return Result(
         kind=data["kind"],
