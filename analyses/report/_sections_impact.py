@@ -130,8 +130,8 @@ def _section(
         pictures=pictures or [],
         sentences=sentences,
         notes=notes(key, result.findings, result.provenance),
-        notes_folded=True,
         table=table,
+        table_open=True,
         folds=folds or [],
     )
 
