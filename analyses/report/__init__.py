@@ -7,4 +7,6 @@ from valuelens.analyses.report._figures import save_figures as save_figures
 from valuelens.analyses.report._hop_figures import hop_map_figure as hop_map_figure
 from valuelens.analyses.report._numbers import readable as readable
 from valuelens.analyses.report._page import write_report as write_report
+from valuelens.analyses.report._pdf import require_pdf as require_pdf
+from valuelens.analyses.report._pdf import write_pdf as write_pdf
 from valuelens.analyses.report._sentences import sentence as sentence

@@ -5,7 +5,6 @@ from valuelens.analyses._verdict import learned_values
 from valuelens.analyses.report._answer import (
     Answer,
     control_of,
-    first_of,
     limits,
     side,
     surely,
@@ -40,7 +39,7 @@ def headline(result: Result) -> str:
         return language_headline(result)
     if result.kind == "impact":
         return impact_headline(result)
-    label, main = main_checkpoint(result)
+    main = main_checkpoint(result)[1]
     versus, within = _last(main, "context_msve_vs_constant"), _last(main, "within_chain_r2")
     learned = learned_values(main)
     if learned is None or versus is None or within is None:

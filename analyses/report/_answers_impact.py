@@ -110,12 +110,8 @@ def _price(result: Result, target: str) -> str:
 def _others(result: Result, target: str) -> str:
     names = ("last checkpoint", "random checkpoint")
     found = {name: pooled(of_predictor(result, "regret", name, target=target)) for name in names}
-    told = [
-        f"{predictor_name(name)} falls {readable(x)} short"
-        for name, f in found.items()
-        if (x := value_of(f)) is not None
-    ]
-    return ", ".join(told)
+    prices = {name: price for name, f in found.items() if (price := value_of(f)) is not None}
+    return ", ".join(f"{predictor_name(name)} falls {readable(x)} short" for name, x in prices.items())
 
 
 def _on_rival(result: Result) -> Answer | None:
@@ -133,17 +129,14 @@ def _on_rival(result: Result) -> Answer | None:
             sure="no interval",
             why=(mine if ours is None else once or mine).reasons.get("estimate", "there is no rival"),
         )
+    rival, way = predictor_name(str(once.index.get("rival"))), "above" if more >= 0 else "below"
     which = side(once, 0)
     beside = once.control.estimate if once.control else None
     return Answer(
         question="Does the score foretell gain better than one-line rivals?",
         answer={1: "Yes", 0: "Cannot be told", -1: "No, worse"}[which],
-        found=f"rank correlation with gain {readable(ours)}, {readable(more)} above the best rival's"
-        if more >= 0
-        else f"rank correlation with gain {readable(ours)}, {readable(-more)} below the best rival's",
-        control=f"{predictor_name(str(once.index.get('rival')))}: {readable(beside)}"
-        if isinstance(beside, int | float)
-        else "",
+        found=f"rank correlation with gain {readable(ours)}, {readable(abs(more))} {way} the best rival's",
+        control=f"{rival}: {readable(beside)}" if isinstance(beside, int | float) else "",
         sure="no interval" if once.interval is None else "sure" if which else "not sure",
         why=f"of the difference: {limits(once, 'checkpoints')}",
     )

@@ -118,7 +118,7 @@ def _on_truth(result: Result) -> Answer | None:
     return Answer(
         question="Does the mean costate point along the true value gradient?",
         answer="Yes" if side(cosine, _HIGH) > 0 else "In part" if side(cosine, 0) > 0 else "Cannot be told",
-        found=f"cosine {readable(found, at_most_one=True)} at layer {cosine.index['layer']}, every completion enumerated",
+        found=f"cosine {readable(found, at_most_one=True)} at layer {cosine.index['layer']}, all enumerated",
         control=f"{cosine.control.name}: {readable(beside)}" if cosine.control and beside is not None else "",
         sure=surely(cosine, 0),
         why=limits(cosine, "groups"),

@@ -64,6 +64,7 @@ _METHOD = (
     "comparisons without any difference about one excludes 0 by chance.",
     "Two training seeds are two networks. A difference between them says nothing about what another pair would show.",
 )
+_LAYERS = {"all": "all layers", "embedding": "embedding"}
 _PLACES = 3
 """Layers of one quantity that are compared: of more the first, the middle and the last."""
 
@@ -184,11 +185,7 @@ def _by_place(findings: list[Finding]) -> dict[str, Finding]:
     places = {}
     for finding in findings:
         layer, series = finding.index.get("layer"), finding.index.get("series", "pooled")
-        words = (
-            [{"all": "all layers", "embedding": "embedding"}.get(str(layer), f"layer {layer}")]
-            if layer is not None
-            else []
-        )
+        words = [] if layer is None else [_LAYERS.get(str(layer), f"layer {layer}")]
         words += [isolated(str(series))] if series != "pooled" else []
         words += [f"against {finding.index['against']}"] if "against" in finding.index else []
         places.setdefault(", ".join(words), finding)

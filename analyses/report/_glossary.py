@@ -170,9 +170,5 @@ def used_terms(page: str) -> list[Term]:
     Args:
         page: HTML; drawings and attributes do not count.
     """
-    text = Markup(re.sub(r"<(svg|details)\b.*?</\1>", " ", page, flags=re.S)).striptags()
-    return [
-        term
-        for term in TERMS
-        if re.search(rf"(?<![\w-])(?:{term.pattern})(?![\w-])", text) or f"#{term.anchor}" in page
-    ]
+    text = Markup(re.sub(r"<svg\b.*?</svg>", " ", page, flags=re.S)).striptags()
+    return [term for term in TERMS if re.search(rf"(?<![\w-])(?:{term.pattern})(?![\w-])", text)]

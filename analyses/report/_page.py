@@ -3,10 +3,8 @@
 Drawn from results alone: nothing is recomputed and no model is needed.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +16,11 @@ from valuelens.analyses.report._answer import SURENESS, Answer
 from valuelens.analyses.report._answers import answers, headline
 from valuelens.analyses.report._checkpoints import at_checkpoint, checkpoint_labels, main_checkpoint, spoken
 from valuelens.analyses.report._comparison import comparisons
-from valuelens.analyses.report._figures import Picture, pictures
+from valuelens.analyses.report._figures import pictures
 from valuelens.analyses.report._files import linked_files
 from valuelens.analyses.report._glossary import marked_terms, used_terms
 from valuelens.analyses.report._groups import groups_table, groups_title
+from valuelens.analyses.report._inline import inline_svg, page_script, script_source, template_text
 from valuelens.analyses.report._notes import INTRODUCTIONS, TITLES, definitions, limitations, notes
 from valuelens.analyses.report._origin import model_words, origin_words, sources
 from valuelens.analyses.report._origin_costates import language_model_subject
@@ -120,28 +119,6 @@ def write_report(
     with atomic_path(out) as temporary:
         temporary.write_text(html, encoding="utf-8")
     return out
-
-
-def inline_svg(picture: Picture, prefix: str) -> Markup:
-    """The drawing of a picture for use inside a page: its ids are its own, its text alternative is on it.
-
-    Args:
-        picture: With an SVG document.
-        prefix: Unlike that of every other picture on the page.
-    """
-    svg = re.sub(
-        r"<metadata>.*?</metadata>|<style.*?</style>",
-        "",
-        picture.svg[picture.svg.index("<svg") :],
-        flags=re.S,
-    )
-    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}", svg)
-    width, height = (float(x) for x in re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)[0])
-    head = Markup(
-        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 {} {}" '
-        'role="img" aria-label="{}" style="width:{}px;min-width:{}px">'
-    ).format(width, height, picture.alt, round(1.45 * width), round(width))
-    return head + Markup(svg[svg.index(">") + 1 :])
 
 
 def _chapter(number: int, title: str, result: Result, linked: dict[str, str]) -> _Chapter:
@@ -288,17 +265,19 @@ def _flat(provenance: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str
 
 
 def _environment() -> Environment:
-    def source(name: str) -> str:
-        return files("valuelens.analyses.report").joinpath("templates", name).read_text(encoding="utf-8")
-
     environment = Environment(
         autoescape=True,
         undefined=StrictUndefined,
-        loader=FunctionLoader(source),
+        loader=FunctionLoader(template_text),
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters["terms"] = marked_terms
     environment.globals["used_terms"] = used_terms
-    environment.globals["css"] = Markup(source("report.css"))
+    script = page_script()
+    environment.globals["css"] = Markup("\n").join(
+        Markup(template_text(name)) for name in ("report.css", "figures.css")
+    )
+    environment.globals["script"] = script
+    environment.globals["script_source"] = Markup(script_source(script))
     return environment

@@ -70,7 +70,8 @@ def impact(given: Mapping[str, Any], *, progress: bool) -> Result:
             )
     if out is not None:
         save_figures(result, out / "figures")
-        write_report({_title(given["models"]): result}, out / "report.html")
+        title = _title(given["models"])
+        write_report({title: result}, out / "report.html", folders={title: out})
     return result
 
 

@@ -115,7 +115,7 @@ def costates(given: Mapping[str, Any], *, progress: bool) -> tuple[Result, str |
             clear(out)
             analyses.save_result(result, out)
         save_figures(result, out / "figures")
-        write_report({given["model"]: result}, out / "report.html")
+        write_report({given["model"]: result}, out / "report.html", folders={given["model"]: out})
     file = source.task.file if source.task else None
     return result, str(file) if file else None
 

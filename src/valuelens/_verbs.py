@@ -24,7 +24,7 @@ from rich.progress import (
 
 from valuelens import analyses
 from valuelens.analyses import Result, impact
-from valuelens.analyses.report import save_figures, write_report
+from valuelens.analyses.report import require_pdf, save_figures, write_pdf, write_report
 from valuelens.models import InputError, device, icrl, lm
 
 _OURS = (
@@ -114,7 +114,8 @@ def analyze(given: Mapping[str, Any], *, progress: bool) -> Result:
         )
     if out is not None:
         save_figures(result, out / "figures")
-        write_report({str(given["path"]): result}, out / "report.html")
+        title = str(given["path"])
+        write_report({title: result}, out / "report.html", folders={title: out})
     return result
 
 
@@ -134,10 +135,14 @@ def unusable_inputs(result: Result) -> list[str]:
     return list(dict.fromkeys(each["why"] for each in result.skipped if "input" in each))
 
 
-def report(folders: list[Path], out: Path | None) -> Path:
-    """One report of several results."""
-    results = {str(folder): analyses.load_result(folder) for folder in folders}
-    return write_report(results, out or folders[0] / "report.html")
+def report(folders: list[Path], out: Path | None, *, pdf: bool = False) -> list[Path]:
+    """One report of several results: the page, and the same as a PDF where it is asked for."""
+    if pdf:
+        require_pdf()  # before any work
+    named = {str(folder): folder for folder in folders}
+    results = {title: analyses.load_result(folder) for title, folder in named.items()}
+    page = write_report(results, out or folders[0] / "report.html", folders=named)
+    return [page, write_pdf(page)] if pdf else [page]
 
 
 def demo(out: Path, *, seed: int, jobs: int | None, overwrite: bool, progress: bool) -> dict[str, Any]:
@@ -155,8 +160,10 @@ def demo(out: Path, *, seed: int, jobs: int | None, overwrite: bool, progress: b
         ):
             found[name] = result
             advance(f"demo: {name} done", 1)
-    results = {f"{name} ({_described(name)})": found[name] for name in names}
-    written = write_report(results, out / "report.html")
+    titles = {name: f"{name} ({_described(name)})" for name in names}
+    results = {titles[name]: found[name] for name in names}
+    folders = {titles[name]: out / f"{name}-results" for name in names}
+    written = write_report(results, out / "report.html", folders=folders)
     return {"report": str(written), "verdicts": {name: found[name].verdict for name in names}}
 
 

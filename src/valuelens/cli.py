@@ -174,13 +174,17 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", help="HTML file.", show_default="DIR/report.html")
     ] = None,
+    pdf: Annotated[
+        bool, typer.Option("--pdf", help="A PDF beside it, complete; takes a minute or more.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write one self-contained HTML report of any results."""
     from valuelens import _verbs
 
-    written = _verbs.report(folders, out)
-    emit({"report": str(written)}, [f"The report is at {written}"], as_json=as_json)
+    written = _verbs.report(folders, out, pdf=pdf)
+    summary = dict(zip(("report", "pdf"), map(str, written), strict=False))
+    emit(summary, [f"The report is at {path}" for path in written], as_json=as_json)
 
 
 @app.command(epilog="Example: valuelens demo --out demo")

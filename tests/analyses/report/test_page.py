@@ -28,8 +28,8 @@ from valuelens.analyses.report._checkpoints import (
     last_checkpoints,
     main_checkpoint,
 )
-from valuelens.analyses.report._figures import Picture, pictures
-from valuelens.analyses.report._page import _last_only, _unfolded, inline_svg, write_report
+from valuelens.analyses.report._figures import pictures
+from valuelens.analyses.report._page import _last_only, _unfolded, write_report
 from valuelens.analyses.report._sentences import sentence
 from valuelens.analyses.report._table import comparison_table, findings_table
 from valuelens.models import InputError
@@ -124,7 +124,7 @@ def test_the_page_says_every_finding_and_the_verdict(whole_page: str, trained: R
 def test_the_page_loads_nothing(whole_page: str) -> None:
     links = re.findall(r"https?://[^\s\"'<>]*", whole_page)
     assert [link for link in links if not link.startswith(ALLOWED)] == []
-    assert not re.search(r"<script|<img|<link rel=\"stylesheet|@import|\burl\((?!#)", whole_page)
+    assert not re.search(r"<script[^>]*src|<img|<link rel=\"stylesheet|@import|\burl\((?!#)", whole_page)
     assert whole_page.startswith("<!DOCTYPE html>")
     assert '<html lang="en">' in whole_page
 
@@ -149,7 +149,7 @@ def test_titles_and_results_are_not_markup(page: Page, trained: Result) -> None:
         without_pictures(trained), verdict=evil, skipped=skipped, provenance={evil: {evil: evil}}
     )
     html = page({evil: spoiled, f"{evil}2": spoiled})
-    assert "<script" not in html
+    assert html.count("<script") == 1
     assert html.count(escape(evil, quote=False)[:20]) > 6
 
 
@@ -308,20 +308,6 @@ def test_an_unwritable_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="the output must be writable"):
         write_report({"a": Result(kind="in-context-rl")}, tmp_path / "file" / "report.html")
-
-
-def test_inlined_drawings_lose_what_would_leak() -> None:
-    svg = (
-        '<?xml version="1.0"?><!DOCTYPE svg><svg width="9pt" viewBox="0 0 9 8" version="1.1"><metadata>http://x</metadata>'
-        '<defs><style type="text/css">*{a: b}</style></defs><g id="a"/><use xlink:href="#a" clip-path="url(#a)"/></svg>'
-    )
-    picture = Picture(name="n", section="values", svg=svg, caption="", alt='says "so" & <that>')
-    html = inline_svg(picture, "p-")
-    assert html.startswith('<svg xmlns="http://www.w3.org/2000/svg"')
-    assert "metadata" not in html
-    assert "style type" not in html
-    assert '<g id="p-a"/><use xlink:href="#p-a" clip-path="url(#p-a)"/></svg>' in html
-    assert 'aria-label="says &#34;so&#34; &amp; &lt;that&gt;"' in html
 
 
 @pytest.mark.browser
