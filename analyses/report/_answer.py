@@ -38,7 +38,7 @@ class Answer:
     why: str = ""
 
 
-def first_of(result: Result, name: str, **index: str) -> Finding | None:
+def first_of(result: Result, name: str, **index: int | str) -> Finding | None:
     """The first finding of a name, if there is any.
 
     Args:

@@ -94,7 +94,7 @@ def _on_needed(result: Result) -> Answer | None:
     signal = _middle(result, "signal_to_noise")
     if signal is None or side(signal, 0) <= 0:
         return None
-    needed = first_of(result, "rollouts_needed", layer=signal.index["layer"])  # type: ignore[arg-type]
+    needed = first_of(result, "rollouts_needed", layer=signal.index["layer"])
     count = value_of(needed)
     if needed is None or count is None:
         return None

@@ -62,6 +62,8 @@ _METHOD = (
     "wide rather than too narrow, and a difference that it cannot show may still be there.",
     "An interval that excludes 0 shows a difference; one that holds 0 does not show that there is none. Of twenty "
     "comparisons without any difference about one excludes 0 by chance.",
+    "Where the weights of a model are restricted, its layers are of the TD form by construction, trained or not: that "
+    "it explains more of the updates by TD says nothing about training.",
     "Two training seeds are two networks. A difference between them says nothing about what another pair would show.",
 )
 _LAYERS = {"all": "all layers", "embedding": "embedding"}
@@ -95,8 +97,14 @@ class Line:
 class Group:
     """One quantity, at one place, over all models."""
 
-    quantity: str
+    head: str
+    place: str
     lines: tuple[Line, ...]
+
+    @property
+    def quantity(self) -> str:
+        """What it is called in a table."""
+        return f"{self.head}, {self.place}" if self.place else self.head
 
     @property
     def size(self) -> int:
@@ -139,7 +147,11 @@ def comparisons(results: Mapping[str, Result]) -> list[Comparison]:
                     kind=kind,
                     models=tuple(models),
                     words=tuple(_told(name, groups) for name in list(models)[1:]),
-                    notes=tuple(text.format(sampled=_SAMPLED[kind]) for text in _METHOD),
+                    notes=tuple(
+                        text.format(sampled=_SAMPLED[kind])
+                        for text in _METHOD
+                        if kind == "in-context-rl" or "restricted" not in text
+                    ),
                     groups=groups,
                 )
             )
@@ -167,14 +179,13 @@ def _groups(models: Mapping[str, Result], head: str, name: str, index: Mapping[s
     first = next(iter(found.values()))
     shared = [place for place in first if all(place in places for places in found.values())]
     if not shared:
-        lines = tuple(
-            Line(model=model, estimate=_spread(list(places.values()))) for model, places in found.items()
-        )
-        return [Group(quantity=f"{head}, first to last layer", lines=lines)]
+        lines = tuple(_spread(model, list(places.values())) for model, places in found.items())
+        return [Group(head=head, place="first to last layer", lines=lines)]
     chosen = shared if len(shared) <= _PLACES else [shared[k] for k in few_layers(len(shared))]
     return [
         Group(
-            quantity=f"{head}, {place}" if place else head,
+            head=head,
+            place=place,
             lines=_lines({model: places[place] for model, places in found.items()}, next(iter(models))),
         )
         for place in chosen
@@ -192,10 +203,19 @@ def _by_place(findings: list[Finding]) -> dict[str, Finding]:
     return places
 
 
-def _spread(findings: list[Finding]) -> str:
+def _spread(model: str, findings: list[Finding]) -> Line:
+    """Layers from the first to the last of a model whose layers are not those of the first model."""
     if len(findings) > _PLACES:
         findings = [findings[k] for k in few_layers(len(findings))]
-    return " | ".join(shown(finding) for finding in findings)
+    controls = [shown_control(f) for f in findings if f.control]
+    name = next((f.control.name for f in findings if f.control), "")
+    return Line(
+        model=model,
+        estimate=" | ".join(shown(f) for f in findings),
+        interval=" | ".join(shown_interval(f) or "none" for f in findings),
+        control=f"{' | '.join(dict.fromkeys(controls))} ({name})" if controls else "",
+        tells="not compared: other layers",
+    )
 
 
 def _lines(found: Mapping[str, Finding], reference: str) -> tuple[Line, ...]:
@@ -222,7 +242,7 @@ def _line(model: str, finding: Finding, first: Finding | None = None) -> Line:
 def _difference(first: Finding, finding: Finding) -> tuple[str, str, str, bool]:
     if isinstance(finding.estimate, str | list) or isinstance(first.estimate, str | list):
         same = finding.estimate == first.estimate
-        return ("the same" if same else "not the same", "", "", False)
+        return "", "", "the same" if same else "not the same", False
     difference, around = finding_difference(first, finding)
     if difference is None:
         return "none", "", "one of the two has no number", False
@@ -239,17 +259,25 @@ def _difference(first: Finding, finding: Finding) -> tuple[str, str, str, bool]:
 
 def _told(model: str, groups: tuple[Group, ...]) -> str:
     """Which numbers of a model differ from the first one's beyond their interval."""
-    mine = [(group.quantity, line) for group in groups for line in group.lines if line.model == model]
-    ways: dict[str, list[str]] = {"higher": [], "lower": []}
-    for quantity, line in mine:
+    ways: dict[str, dict[str, list[str]]] = {"higher": {}, "lower": {}}
+    mine = [(group, line) for group in groups for line in group.lines if line.model == model]
+    for group, line in mine:
         if line.apart:
-            ways[line.tells.rsplit(" ", 1)[1]].append(quantity)
+            ways[line.tells.rsplit(" ", 1)[1]].setdefault(group.head, []).append(group.place)
     held = sum(bool(line.around) and not line.apart for _, line in mine)
-    open_ends = sum(bool(line.tells) and not line.around for _, line in mine)
-    told = [f"{way} in {', '.join(names)}" for way, names in ways.items() if names]
-    rest = [f"{held} cannot be told apart"] if held else []
-    rest += [f"{open_ends} have no interval"] if open_ends else []
-    counted = f"; of the others {' and '.join(rest)}" if rest else ""
-    return (
-        f"{model} differs from the first, beyond the 95 % interval: {'; '.join(told) or 'nowhere'}{counted}."
+    told = [
+        f"{way} in {'; '.join(_named(*each) for each in names.items())}"
+        for way, names in ways.items()
+        if names
+    ]
+    rest = (
+        f" Of {held} more numbers with an interval, the difference cannot be told from 0." if held > 1 else ""
     )
+    rest = " Of 1 more, the difference cannot be told from 0." if held == 1 else rest
+    if not told:
+        return f"{model} differs from the first in nothing that has an interval.{rest}"
+    return f"Beyond the 95 % interval, {model} is {'; and '.join(told)}.{rest}"
+
+
+def _named(head: str, places: list[str]) -> str:
+    return f"{head} ({', '.join(places)})" if any(places) else head
