@@ -25,7 +25,7 @@ from valuelens.analyses.report._notes import INTRODUCTIONS, TITLES, definitions,
 from valuelens.analyses.report._origin import model_words, origin_words, sources
 from valuelens.analyses.report._origin_costates import language_model_subject
 from valuelens.analyses.report._origin_impact import ranking_subject
-from valuelens.analyses.report._phrases import SECTIONS
+from valuelens.analyses.report._phrases import questions_of, sections_of
 from valuelens.analyses.report._section import Fold, Section
 from valuelens.analyses.report._sections_impact import ranking_sections
 from valuelens.analyses.report._sentences import sentence
@@ -155,9 +155,7 @@ def _sections(number: int, result: Result) -> list[Section]:
 
 
 def _keys(result: Result) -> list[str]:
-    known = {name for names in SECTIONS.values() for name in names}
-    others = any(finding.name not in known for finding in result.findings)
-    return [*SECTIONS, *(["other"] if others else [])]
+    return [*sections_of(result.findings), *(["other"] if _of("other", result.findings) else [])]
 
 
 def _section(key: str, result: Result, main: Result, drawn: list[tuple[Markup, str]]) -> Section | None:
@@ -170,23 +168,24 @@ def _section(key: str, result: Result, main: Result, drawn: list[tuple[Markup, s
     if key == "diagnosis" and (groups := groups_table(main)) is not None:
         middle.append(Fold(title=groups_title(main), sentences=[], table=groups))
     others = [each for each in checkpoint_labels(result) if each != label]
+    asked = questions_of(shown).get(key)
     return Section(
-        title=TITLES[key],
-        introduction=INTRODUCTIONS[key],
+        title=asked.title if asked else TITLES[key],
+        introduction=asked.introduction if asked else INTRODUCTIONS[key],
         pictures=drawn,
         sentences=opened,
-        notes=notes(key, shown, result.provenance),
+        notes=[*notes(key, shown, result.provenance), *(asked.notes if asked else ())],
         table=findings_table(f for f in shown if f.name != "head_agreement" or len(shown) <= _OPEN),
         folds=middle + [fold for each in others if (fold := _checkpoint_fold(key, result, each)) is not None],
     )
 
 
-def _of(key: str, findings: Iterable[Finding]) -> list[Finding]:
+def _of(key: str, findings: Sequence[Finding]) -> list[Finding]:
+    sections = sections_of(findings)
     if key != "other":
-        return sorted(
-            (f for f in findings if f.name in SECTIONS[key]), key=lambda f: SECTIONS[key].index(f.name)
-        )
-    known = {name for names in SECTIONS.values() for name in names}
+        names = sections.get(key, ())
+        return sorted((f for f in findings if f.name in names), key=lambda f: names.index(f.name))
+    known = {name for names in sections.values() for name in names}
     return [finding for finding in findings if finding.name not in known]
 
 

@@ -135,7 +135,7 @@ def _control_name(finding: Finding) -> str:
 def _quantity(finding: Finding) -> str:
     kept = {key: value for key, value in finding.index.items() if key not in (*_PLACES, *_CHOSEN)}
     more = [f"k = {value}" if key == "k" else str(value) for key, value in kept.items()]
-    return ", ".join((finding.name.replace("_", " "), *more))
+    return ", ".join((finding.name.split(".")[-1].replace("_", " "), *more))
 
 
 def _where(finding: Finding) -> str:

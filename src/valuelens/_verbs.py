@@ -83,7 +83,7 @@ def pretrain_lines(summary: Mapping[str, Any]) -> list[str]:
 
 def questions() -> list[str]:
     """Names that `--only` takes."""
-    return [*analyses.ANALYSES, *analyses.RUN_ANALYSES]
+    return [*analyses.ANALYSES, *analyses.RUN_ANALYSES, *analyses.installed_names()]
 
 
 def analyze(given: Mapping[str, Any], *, progress: bool) -> Result:
@@ -125,9 +125,12 @@ def result_lines(result: Result, *, quiet: bool = False) -> list[str]:
 
 
 def imported(result: Result) -> str | None:
-    """Which adapter a result was measured through, and where its code stands; none without one."""
+    """Which code of other packages a result was measured by, and where it stands; none without any."""
     adapter = result.provenance.get("adapter")
-    return f"the adapter {adapter['name']} was imported from {adapter['file']}" if adapter else None
+    said = [f"the adapter {adapter['name']} was imported from {adapter['file']}"] if adapter else []
+    for name, code in result.provenance.get("installed", {}).items():
+        said.append(f"the analysis {name} of {code['package']} was imported from {code['file']}")
+    return "; ".join(said) or None
 
 
 def unusable_inputs(result: Result) -> list[str]:
