@@ -61,7 +61,7 @@ def test_the_page_says_every_finding_in_its_section(whole: tuple[Result, str]) -
 def test_prompts_are_not_markup_and_keep_their_direction(whole: tuple[Result, str]) -> None:
     result, html = whole
     prompts = result.tables["groups"]["prompt"].unique().tolist()
-    assert "<script" not in html
+    assert html.count("<script") == 1
     assert "<b>" not in html
     for prompt in prompts:
         assert f"<bdi>{escape(prompt)[:30]}".replace("&quot;", "&#34;").replace("&#x27;", "&#39;") in html
