@@ -1,9 +1,8 @@
 """Every question on a checkpoint or on a whole run, resumable for each checkpoint and question."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,22 +12,21 @@ import torch
 from joblib import Parallel, delayed
 
 from valuelens.analyses._adapter import analyze_adapter
-from valuelens.analyses._convergence import convergence
-from valuelens.analyses._credit import credit
-from valuelens.analyses._diagonality import diagonality
-from valuelens.analyses._distance import distance
 from valuelens.analyses._emergence import emergence, measurements
-from valuelens.analyses._generalisation import generalisation
-from valuelens.analyses._identify import identify
-from valuelens.analyses._neu import neu
-from valuelens.analyses._opaque import opaque
-from valuelens.analyses._reparameterisation import reparameterisation
+from valuelens.analyses._questions import (
+    ANALYSES,
+    RUN_ANALYSES,
+    Installed,
+    installed,
+    installed_names,
+    question,
+    refuse_strange,
+)
 from valuelens.analyses._request import AnalysisConfig, Place, Progress, Unit, finished, measured, request
 from valuelens.analyses._result import Result, merged, save_result
-from valuelens.analyses._slots import slots
 from valuelens.analyses._subject import Subject, subject
 from valuelens.analyses._verdict import verdict
-from valuelens.models import InputError
+from valuelens.models import InputError, deaf, did_you_mean, nearest
 from valuelens.models.icrl import (
     CheckpointPath,
     checkpoint_hash,
@@ -41,25 +39,15 @@ from valuelens.models.icrl import (
 )
 from valuelens.models.lm import is_language_model
 
-ANALYSES: Mapping[str, Callable[[Subject], Result]] = {
-    "slots": slots,
-    "distance": distance,
-    "reparameterisation": reparameterisation,
-    "diagonality": diagonality,
-    "convergence": convergence,
-    "neu": neu,
-    "identify": identify,
-    "opaque": opaque,
-    "credit": credit,
-    "generalisation": generalisation,
+_TENTHS = {
+    "slots": 2,
+    "reparameterisation": 5,
+    "convergence": 10,
+    "neu": 5,
+    "identify": 40,
+    "generalisation": 50,
 }
-"""Questions on one checkpoint, by the name that `--only` takes; a new one is one more line."""
-
-LAST_ONLY = ("identify", "opaque", "generalisation")
-"""Questions that a run asks of the last checkpoint of each seed only, unless it is analysed in full."""
-
-RUN_ANALYSES = ("emergence",)
-"""Questions on a whole run."""
+"""Tenths of a second that questions take, about, where they are not some 3: progress counts in them."""
 
 
 def analyze(
@@ -69,6 +57,7 @@ def analyze(
     out: Path | None = None,
     jobs: int = 1,
     progress: Progress | None = None,
+    ready: Callable[[], None] | None = None,
 ) -> Result:
     """Answer every question on a checkpoint, or on a run (then also emergence).
 
@@ -81,16 +70,17 @@ def analyze(
         config: What to ask and how to measure; with an adapter see `analyze_adapter`.
         out: Folder of the result, and of partial results from which an interrupted analysis goes on.
         jobs: Processes, one thread each.
-        progress: Called as progress(what, done, total).
+        progress: Called as progress(what, done, total), in about tenths of seconds.
+        ready: Called once the request is known to be sound, before `out` is looked at.
 
     Raises:
         InputError: There is nothing to analyse (or nothing usable), a name is unknown, or `out` holds another result.
     """
     started, config = time.monotonic(), config or AnalysisConfig()
     if config.adapter:
-        return analyze_adapter(path, config, out=out, progress=progress)
+        return analyze_adapter(path, config, out=out, progress=progress, ready=ready)
     if not path.exists() and entry_of(path) is None:
-        raise InputError("a checkpoint or run folder must exist", "found nothing", str(path))
+        raise InputError("a checkpoint or run folder must exist", f"found nothing{nearest(path)}", str(path))
     if is_language_model(path):
         found = "found a language model: `valuelens costates` is meant"
         raise InputError("analyze takes in-context value learners", found, str(path))
@@ -99,7 +89,10 @@ def analyze(
     config = replace(config, only=_known(config.only, run=bool(run)))
     usable, unusable = _usable(places)
     places, hashes = list(usable), {place.label: sha256 for place, sha256 in usable.items()}
-    asked = request(places, hashes, config)
+    brought = {name: installed(name) for name in config.only if name not in (*ANALYSES, *RUN_ANALYSES)}
+    asked = request(places, hashes, config, brought)
+    if ready:
+        ready()
     if out is not None and (result := finished(out, asked)):
         return result
     everywhere = places[0].alone or config.full
@@ -111,11 +104,12 @@ def analyze(
             name=name,
             sha256=hashes[place.label],
             config=config,
+            code=asked.get("installed", {}).get(name),
             cache=None if out is None else out / "cache",
         )
         for place in places
         for name in config.only
-        if name in RUN_ANALYSES or place in (last if name in LAST_ONLY else chosen)
+        if name in RUN_ANALYSES or place in (last if question(name).last_only else chosen)
     ]
     parts = list(_answers(units, jobs, progress))
     lost = [each["why"] for part in parts for each in part.skipped if "input" in each]
@@ -124,9 +118,10 @@ def analyze(
         raise InputError(must, f"found none: {lost[0]}", str(path))
     whole = merged(
         [Result(kind="in-context-rl", skipped=tuple(unusable)), *_sections(units, parts)],
-        provenance=_provenance(asked, chosen, last, started),
+        provenance=_provenance(asked, chosen, last, started) | _origins(brought),
     )
-    whole = replace(whole, verdict=verdict(whole))
+    asked_of = [question(name) for name in config.only if name not in RUN_ANALYSES]
+    whole = replace(whole, verdict=verdict(whole, asked_of))
     if out is not None:
         save_result(whole, out)
     return whole
@@ -134,11 +129,14 @@ def analyze(
 
 def _answers(units: list[Unit], jobs: int, progress: Progress | None) -> Iterator[Result]:
     work = [delayed(_answer)(unit) for unit in units]
-    for done, (unit, part) in enumerate(
-        zip(units, Parallel(n_jobs=jobs, return_as="generator")(work), strict=True), 1
-    ):
+    costs = [_TENTHS.get(unit.name, 3) for unit in units]
+    if progress:
+        progress("loading", 0, sum(costs))
+    with deaf():
+        parts = Parallel(n_jobs=jobs, return_as="generator")(work)
+    for k, (unit, part) in enumerate(zip(units, parts, strict=True), 1):
         if progress:
-            progress(f"{unit.name} {unit.place.label}", done, len(units))
+            progress(f"{unit.name} {unit.place.label}", sum(costs[:k]), sum(costs))
         yield part
 
 
@@ -152,14 +150,21 @@ def _answer(unit: Unit) -> Result:
             if unit.place.alone:
                 raise
             return Result(kind="in-context-rl", skipped=(_unusable(unit.place, unit.name, error),))
-        if unit.name in ANALYSES:
-            return unit.keep(ANALYSES[unit.name](studied))
+        if unit.name not in RUN_ANALYSES:
+            return unit.keep(_asked(unit.name, studied))
         row = {
             "seed": unit.place.checkpoint.seed,
             "step": unit.place.checkpoint.step,
             **measurements(studied),
         }
         return unit.keep(Result(kind="in-context-rl", tables={"row": pd.DataFrame([row])}))
+
+
+def _asked(name: str, studied: Subject) -> Result:
+    answer = question(name).ask(studied)
+    if name not in ANALYSES:
+        refuse_strange(name, [each.name for each in answer.findings], where=f"analysis {name}")
+    return answer
 
 
 def _usable(places: list[Place]) -> tuple[dict[Place, str], list[dict[str, str]]]:
@@ -223,24 +228,37 @@ def _placed(part: Result, place: Place) -> Result:
 
 
 def _known(only: Sequence[str], *, run: bool) -> tuple[str, ...]:
-    possible = (*ANALYSES, *(RUN_ANALYSES if run else ()))
+    ours = (*ANALYSES, *(RUN_ANALYSES if run else ()))
+    if not only:
+        return ours
+    possible = (*ours, *installed_names())
     for name in only:
         if name not in possible:
-            close = get_close_matches(name, possible, n=1)
-            hint = f" (did you mean {close[0]}?)" if close else ""
             scope = "" if run else " on a single checkpoint"
-            raise InputError(
-                f"--only takes {', '.join(possible)}{scope}", f"found {name!r}{hint}", "option --only"
-            )
-    return tuple(name for name in possible if name in only or not only)
+            found = f"found {name!r}{did_you_mean(name, possible)}"
+            raise InputError(f"--only takes {', '.join(possible)}{scope}", found, "option --only")
+    return tuple(name for name in possible if name in only)
+
+
+def _origins(brought: Mapping[str, Installed]) -> dict[str, Any]:
+    """Which code of other packages was asked; nothing where there was none."""
+    said = {
+        name: {"code": each.code, "package": each.package, "file": each.file and str(each.file)}
+        for name, each in brought.items()
+    }
+    return {"installed": said} if said else {}
 
 
 def _provenance(
-    asked: Mapping[str, object], chosen: list[Place], last: list[Place], started: float
+    asked: Mapping[str, Any], chosen: list[Place], last: list[Place], started: float
 ) -> dict[str, Any]:
     return {
         "config": checkpoint_record(last[-1].checkpoint.path),
         "full_analyses_on": [place.label for place in chosen],
-        "on_the_last_only": {name: [place.label for place in last] for name in LAST_ONLY},
+        "on_the_last_only": {
+            name: [place.label for place in last]
+            for name in dict.fromkeys((*ANALYSES, *asked["only"]))
+            if name not in RUN_ANALYSES and question(name).last_only
+        },
         **measured(asked, started),
     }
