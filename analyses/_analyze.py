@@ -1,7 +1,7 @@
 """Every question on a checkpoint or on a whole run, resumable for each checkpoint and question."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
