@@ -42,10 +42,10 @@ from valuelens.models.lm import is_language_model
 
 
 def analyze(
-    path: Path,
+    path: str | Path,
     config: AnalysisConfig | None = None,
     *,
-    out: Path | None = None,
+    out: str | Path | None = None,
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Result:
@@ -66,6 +66,7 @@ def analyze(
         InputError: There is nothing to analyse (or nothing usable), a name is unknown, or `out` holds another result.
     """
     started, config = time.monotonic(), config or AnalysisConfig()
+    path, out = Path(path), None if out is None else Path(out)
     if config.adapter:
         return analyze_adapter(path, config, out=out, progress=progress)
     if not path.exists() and entry_of(path) is None:

@@ -225,13 +225,14 @@ def result_schema() -> dict[str, Any]:
     return schema
 
 
-def save_result(result: Result, folder: Path) -> None:
+def save_result(result: Result, folder: str | Path) -> None:
     """Write `result.json`, `arrays.safetensors` and `tables/*.parquet`, each whole or not at all.
 
     Args:
         result: What to save.
         folder: Created if needed.
     """
+    folder = Path(folder)
     text = json.dumps(result.summary(), indent=2, allow_nan=False, ensure_ascii=False)
     for name, table in result.tables.items():
         with atomic_path(folder / "tables" / f"{name}.parquet") as temporary:
@@ -248,7 +249,7 @@ def save_result(result: Result, folder: Path) -> None:
             table_file.unlink()
 
 
-def load_result(folder: Path) -> Result:
+def load_result(folder: str | Path) -> Result:
     """What `save_result` wrote, bit for bit.
 
     Args:
@@ -257,6 +258,7 @@ def load_result(folder: Path) -> Result:
     Raises:
         InputError: There is no result, a file of it is missing or damaged, or it does not fit the schema.
     """
+    folder = Path(folder)
     data = _read_summary(folder / "result.json")
     return Result(
         kind=data["kind"],
