@@ -1,7 +1,5 @@
 """What asks: one question per module, joining models and probe into one result."""
 
-from valuelens.analyses._analyze import ANALYSES as ANALYSES
-from valuelens.analyses._analyze import RUN_ANALYSES as RUN_ANALYSES
 from valuelens.analyses._analyze import analyze as analyze
 from valuelens.analyses._convergence import convergence as convergence
 from valuelens.analyses._costate_config import CostateConfig as CostateConfig
@@ -24,6 +22,13 @@ from valuelens.analyses._identify import identify_network as identify_network
 from valuelens.analyses._identify_layers import ALGORITHMS as ALGORITHMS
 from valuelens.analyses._neu import neu as neu
 from valuelens.analyses._opaque import opaque as opaque
+from valuelens.analyses._question import Drawing as Drawing
+from valuelens.analyses._question import Phrase as Phrase
+from valuelens.analyses._question import Question as Question
+from valuelens.analyses._questions import ANALYSES as ANALYSES
+from valuelens.analyses._questions import GROUP as GROUP
+from valuelens.analyses._questions import RUN_ANALYSES as RUN_ANALYSES
+from valuelens.analyses._questions import installed_names as installed_names
 from valuelens.analyses._reparameterisation import reparameterisation as reparameterisation
 from valuelens.analyses._request import AnalysisConfig as AnalysisConfig
 from valuelens.analyses._result import Array as Array
@@ -39,6 +44,7 @@ from valuelens.analyses._slots import value_errors as value_errors
 from valuelens.analyses._subject import Subject as Subject
 from valuelens.analyses._subject import evaluation_stream as evaluation_stream
 from valuelens.analyses._subject import subject as subject
+from valuelens.analyses._subject import task_mean as task_mean
 from valuelens.analyses._subject import td_iterates as td_iterates
 from valuelens.analyses._subject import weights_of as weights_of
 from valuelens.analyses._verdict import learned_values as learned_values

@@ -12,19 +12,18 @@ import torch
 from joblib import Parallel, delayed
 
 from valuelens.analyses._adapter import analyze_adapter
-from valuelens.analyses._convergence import convergence
-from valuelens.analyses._credit import credit
-from valuelens.analyses._diagonality import diagonality
-from valuelens.analyses._distance import distance
 from valuelens.analyses._emergence import emergence, measurements
-from valuelens.analyses._generalisation import generalisation
-from valuelens.analyses._identify import identify
-from valuelens.analyses._neu import neu
-from valuelens.analyses._opaque import opaque
-from valuelens.analyses._reparameterisation import reparameterisation
+from valuelens.analyses._questions import (
+    ANALYSES,
+    RUN_ANALYSES,
+    Installed,
+    installed,
+    installed_names,
+    question,
+    refuse_strange,
+)
 from valuelens.analyses._request import AnalysisConfig, Place, Progress, Unit, finished, measured, request
 from valuelens.analyses._result import Result, merged, save_result
-from valuelens.analyses._slots import slots
 from valuelens.analyses._subject import Subject, subject
 from valuelens.analyses._verdict import verdict
 from valuelens.models import InputError, deaf, did_you_mean, nearest
@@ -39,26 +38,6 @@ from valuelens.models.icrl import (
     one_thread,
 )
 from valuelens.models.lm import is_language_model
-
-ANALYSES: Mapping[str, Callable[[Subject], Result]] = {
-    "slots": slots,
-    "distance": distance,
-    "reparameterisation": reparameterisation,
-    "diagonality": diagonality,
-    "convergence": convergence,
-    "neu": neu,
-    "identify": identify,
-    "opaque": opaque,
-    "credit": credit,
-    "generalisation": generalisation,
-}
-"""Questions on one checkpoint, by the name that `--only` takes; a new one is one more line."""
-
-LAST_ONLY = ("identify", "opaque", "generalisation")
-"""Questions that a run asks of the last checkpoint of each seed only, unless it is analysed in full."""
-
-RUN_ANALYSES = ("emergence",)
-"""Questions on a whole run."""
 
 _TENTHS = {
     "slots": 2,
@@ -110,7 +89,8 @@ def analyze(
     config = replace(config, only=_known(config.only, run=bool(run)))
     usable, unusable = _usable(places)
     places, hashes = list(usable), {place.label: sha256 for place, sha256 in usable.items()}
-    asked = request(places, hashes, config)
+    brought = {name: installed(name) for name in config.only if name not in (*ANALYSES, *RUN_ANALYSES)}
+    asked = request(places, hashes, config, brought)
     if ready:
         ready()
     if out is not None and (result := finished(out, asked)):
@@ -124,11 +104,12 @@ def analyze(
             name=name,
             sha256=hashes[place.label],
             config=config,
+            code=asked.get("installed", {}).get(name),
             cache=None if out is None else out / "cache",
         )
         for place in places
         for name in config.only
-        if name in RUN_ANALYSES or place in (last if name in LAST_ONLY else chosen)
+        if name in RUN_ANALYSES or place in (last if question(name).last_only else chosen)
     ]
     parts = list(_answers(units, jobs, progress))
     lost = [each["why"] for part in parts for each in part.skipped if "input" in each]
@@ -137,9 +118,10 @@ def analyze(
         raise InputError(must, f"found none: {lost[0]}", str(path))
     whole = merged(
         [Result(kind="in-context-rl", skipped=tuple(unusable)), *_sections(units, parts)],
-        provenance=_provenance(asked, chosen, last, started),
+        provenance=_provenance(asked, chosen, last, started) | _origins(brought),
     )
-    whole = replace(whole, verdict=verdict(whole))
+    asked_of = [question(name) for name in config.only if name not in RUN_ANALYSES]
+    whole = replace(whole, verdict=verdict(whole, asked_of))
     if out is not None:
         save_result(whole, out)
     return whole
@@ -168,14 +150,21 @@ def _answer(unit: Unit) -> Result:
             if unit.place.alone:
                 raise
             return Result(kind="in-context-rl", skipped=(_unusable(unit.place, unit.name, error),))
-        if unit.name in ANALYSES:
-            return unit.keep(ANALYSES[unit.name](studied))
+        if unit.name not in RUN_ANALYSES:
+            return unit.keep(_asked(unit.name, studied))
         row = {
             "seed": unit.place.checkpoint.seed,
             "step": unit.place.checkpoint.step,
             **measurements(studied),
         }
         return unit.keep(Result(kind="in-context-rl", tables={"row": pd.DataFrame([row])}))
+
+
+def _asked(name: str, studied: Subject) -> Result:
+    answer = question(name).ask(studied)
+    if name not in ANALYSES:
+        refuse_strange(name, [each.name for each in answer.findings], where=f"analysis {name}")
+    return answer
 
 
 def _usable(places: list[Place]) -> tuple[dict[Place, str], list[dict[str, str]]]:
@@ -239,21 +228,37 @@ def _placed(part: Result, place: Place) -> Result:
 
 
 def _known(only: Sequence[str], *, run: bool) -> tuple[str, ...]:
-    possible = (*ANALYSES, *(RUN_ANALYSES if run else ()))
+    ours = (*ANALYSES, *(RUN_ANALYSES if run else ()))
+    if not only:
+        return ours
+    possible = (*ours, *installed_names())
     for name in only:
         if name not in possible:
             scope = "" if run else " on a single checkpoint"
             found = f"found {name!r}{did_you_mean(name, possible)}"
             raise InputError(f"--only takes {', '.join(possible)}{scope}", found, "option --only")
-    return tuple(name for name in possible if name in only or not only)
+    return tuple(name for name in possible if name in only)
+
+
+def _origins(brought: Mapping[str, Installed]) -> dict[str, Any]:
+    """Which code of other packages was asked; nothing where there was none."""
+    said = {
+        name: {"code": each.code, "package": each.package, "file": each.file and str(each.file)}
+        for name, each in brought.items()
+    }
+    return {"installed": said} if said else {}
 
 
 def _provenance(
-    asked: Mapping[str, object], chosen: list[Place], last: list[Place], started: float
+    asked: Mapping[str, Any], chosen: list[Place], last: list[Place], started: float
 ) -> dict[str, Any]:
     return {
         "config": checkpoint_record(last[-1].checkpoint.path),
         "full_analyses_on": [place.label for place in chosen],
-        "on_the_last_only": {name: [place.label for place in last] for name in LAST_ONLY},
+        "on_the_last_only": {
+            name: [place.label for place in last]
+            for name in dict.fromkeys((*ANALYSES, *asked["only"]))
+            if name not in RUN_ANALYSES and question(name).last_only
+        },
         **measured(asked, started),
     }

@@ -12,7 +12,9 @@ from torch import Tensor
 
 from valuelens.analyses._bottleneck import bottleneck
 from valuelens.analyses._context_length import context_lengths, fixed_point_errors
+from valuelens.analyses._diagonality import radius
 from valuelens.analyses._extrapolation import extrapolation
+from valuelens.analyses._question import Phrase, Question
 from valuelens.analyses._result import Array, Control, Finding, Result, merged
 from valuelens.analyses._rule import Rule, rule_of, tabular_kernel
 from valuelens.analyses._subject import (
@@ -245,3 +247,104 @@ def _curve(
         control=Control(name=control[0], estimate=control[1]),
         reasons={"interval": _LIST} | ({} if known else dict.fromkeys(("estimate", "control"), NONE_COUNTS)),
     )
+
+
+_CLOSED = "contexts whose last state was a source"
+_GROWN = 1.05
+
+
+def _away(x: float) -> str:
+    return ", away from it" if x > 1 else ""
+
+
+def _deeper(x: float) -> str:
+    return ": do not run it deeper than it was trained" if x > _GROWN else ""
+
+
+QUESTION = Question(
+    name="convergence",
+    ask=convergence,
+    title="Convergence",
+    introduction="Do the layers converge, to what and how fast, what would more context give, and what limits the "
+    "values? Distances are the largest over the states that a context leaves. Controls are the constant predictor, the "
+    "spectral radius and the norm as predictions, and the value of the empirical chain, which theta* reaches with "
+    "endless depth.",
+    phrases={
+        "bottleneck": Phrase(
+            noun="what limits the values most",
+            text="Of depth, context and weights, what limits the values most is: {x}, chosen and judged on the same "
+            "tasks",
+            beside="as {name}: {c}",
+        ),
+        "depth_error": Phrase(
+            noun="the {measure} to the {reference} against depth",
+            text="The {measure} to the {reference}, over the states that a context leaves, is {x}",
+            beside="{name}: {c}",
+        ),
+        "contraction_ratio": Phrase(
+            noun="the largest factor by which a layer changes the distance to its fixed point",
+            text="The layer that contracts least changes the distance to its fixed point by a factor of {x} on average",
+            beside="{name}, which no factor exceeds, is {c}",
+            sampled=_CLOSED,
+            comment=_away,
+        ),
+        "contraction_violations": Phrase(
+            noun="the share of contexts in which a layer changes the distance to its fixed point by more than its norm",
+            text="In {x} of the contexts some layer changes the distance to its fixed point by more than its infinity "
+            "norm, which cannot be",
+            beside="{name}: {c}",
+            sampled=_CLOSED,
+        ),
+        "depth_rate": Phrase(
+            noun="the geometric rate fitted over {layers} layers",
+            text="Fitted over {layers} layers, the distance to the fixed point shrinks by a factor of {x} a layer",
+            beside="{name} is {c}",
+            sampled=_CLOSED,
+        ),
+        "context_floor": Phrase(
+            noun="the error that endless depth would leave",
+            text="Repeated without end, the layer would still be off by {x} in these contexts, as the largest "
+            "distance of its fixed point to the true value",
+            beside="the {name} is off by {c}",
+            sampled=_CLOSED,
+        ),
+        "depth_extrapolation": Phrase(
+            noun="the error at {depth} layers over that at the trained {trained}",
+            text="Run with {depth} layers where {trained} were trained, its largest error is {x} times as large",
+            beside="for {name} the factor is {c}",
+            comment=_deeper,
+        ),
+        "population_radius": Phrase(
+            noun="the spectral radius of the update in very long contexts",
+            text="In very long contexts the update, repeated without end, scales differences between value functions "
+            "by {x} a step on average",
+            beside="{name} has {c}",
+            comment=radius,
+        ),
+        "divergence_share": Phrase(
+            noun="the share of tasks on which the repeated update does not contract",
+            text="The share of tasks on which the repeated update does not contract (spectral radius 1 or more), "
+            "however long the context, is {x}",
+            beside="with {name} it is {c}",
+        ),
+        "fixed_point_error": Phrase(
+            noun="the error of {whose} fixed point in endless contexts",
+            text="Repeated without end in endless contexts, {whose} update is off by {x}, as mean squared error / mean "
+            "squared true value, which is what its effective discount and reward scale cost",
+            beside="{name} is off by {c}",
+        ),
+        "context_error": Phrase(
+            noun="the error against context length in contexts {contexts}",
+            text="In contexts {contexts}, of {lengths} transitions, the largest error over their states is {x} on "
+            "average",
+            beside="the {name} is off by {c}",
+        ),
+        "floor_slope": Phrase(
+            noun="the slope of the distance to the {reference} against context length",
+            text="On double logarithmic axes the distance to the {reference} changes with context length at a slope "
+            "of {x}",
+            beside="that of the {name} to the true value has {c}, and the statistical law is -0.5",
+            sampled="tasks with contexts that visit every state",
+        ),
+    },
+)

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from valuelens.analyses._question import Phrase, Question
 from valuelens.analyses._result import Array, Control, Finding, Result
 from valuelens.analyses._subject import FEW, Subject, has_free_slots, state_summary, weights_of
 from valuelens.models.icrl import SoftmaxTD
@@ -136,3 +137,26 @@ def _gap(subject: Subject, layer: int, weights: str, gap: Tensor, beside: tuple[
 
 def _skipped(why: str) -> Result:
     return Result(kind="in-context-rl", skipped=({"what": "credit", "why": why},))
+
+
+def _adjoint(x: float) -> str:
+    return ", which is rounding" if x < 1e-9 else ""
+
+
+QUESTION = Question(
+    name="credit",
+    ask=credit,
+    title="Credit through depth",
+    introduction="How does the value that a state holds before a layer act on the read-out? Measured by gradients, and "
+    "compared with the recursion that softmax TD implies: the update's matrix, transposed, layer by layer.",
+    phrases={
+        "credit_adjoint_gap": Phrase(
+            noun="{whose} credit, passed back with the {weights} update weights,",
+            text="{inside}the credit of each state, passed back with the {weights} update weights, misses the "
+            "measured one by {x} of its norm",
+            beside="{name} misses it by {c}",
+            sampled="contexts whose credit has not faded",
+            comment=_adjoint,
+        ),
+    },
+)

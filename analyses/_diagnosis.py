@@ -1,7 +1,7 @@
 """Why is my reward flat? What rollouts can teach, looked at before any costate is taken."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 import torch
@@ -29,7 +29,7 @@ _PROMPT_LETTERS = 200
 _ALONE = "a property of the rollouts, which stands beside nothing"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Diagnosis:
     """What the rollouts can teach.
 
@@ -44,6 +44,21 @@ class Diagnosis:
     has_variance: bool
     mismatch: float | None
     result: Result
+
+    @property
+    def told(self) -> Result:
+        """The result with the sentence for a verdict."""
+        findings = tuple(each for each in self.result.findings if each.name != "diagnosis")
+        return replace(self.result, verdict=self.sentence, findings=findings)
+
+    def __str__(self) -> str:
+        return str(self.told)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return self.told._repr_html_()
 
 
 def diagnosis(

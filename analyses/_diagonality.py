@@ -9,6 +9,7 @@ import torch
 from einops import reduce
 from torch import Tensor
 
+from valuelens.analyses._question import Phrase, Question
 from valuelens.analyses._result import Array, Finding, Result
 from valuelens.analyses._subject import (
     Subject,
@@ -163,3 +164,91 @@ def _contracting(
         place = {**index, "by": name.replace("_", " ").replace("contraction", "infinity")}
         found.append(share(subject, "contraction_share", own, (_TD, td), index=place))
     return found
+
+
+def _margin(x: float) -> str:
+    return f": on average the assumption {'holds' if x > 0 else 'does not hold'} (it is sufficient, not necessary)"
+
+
+def _norm(x: float) -> str:
+    return ", and below 1 an update contracts" if x < 1 else ", which above 1 says nothing about contraction"
+
+
+def radius(x: float) -> str:
+    """What a spectral radius means."""
+    return ", and below 1 they vanish" if x < 1 else ", and from 1 on they need not vanish"
+
+
+QUESTION = Question(
+    name="diagonality",
+    section="kernel",
+    ask=diagonality,
+    title="Kernel diagonality",
+    introduction="How much does a state attend to itself, and does the update contract? The control is a kernel that "
+    "attends evenly.",
+    phrases={
+        "kernel_diagonal_mean": Phrase(
+            noun="{whose} share of attention that a visited state gives to itself",
+            text="{inside}a visited state gives on average {x} of its attention to its own columns",
+            beside="{name} would give {c}",
+        ),
+        "kernel_diagonal_min": Phrase(
+            noun="{whose} smallest share of attention that a visited state gives to itself",
+            text="{inside}the visited state that attends least to its own columns gives them {x}",
+            beside="{name} would give {c}",
+        ),
+        "population_diagonal_mean": Phrase(
+            noun="{whose} share of attention that a state gives to itself in very long contexts",
+            text="{inside}a state would give on average {x} of its attention to itself in very long contexts",
+            beside="{name} would give {c}",
+        ),
+        "population_diagonal_min": Phrase(
+            noun="{whose} smallest share of attention that a state gives to itself in very long contexts",
+            text="{inside}the state that attends least to itself would give itself {x} in very long contexts",
+            beside="{name} would give {c}",
+        ),
+        "coverage": Phrase(
+            noun="the share of states that a context visits",
+            text="A context visits on average {x} of the states",
+            beside="{c} of the contexts visit every state",
+        ),
+        "contraction_norm": Phrase(
+            noun="{whose} infinity norm of one update",
+            text="{inside}one update stretches differences between value functions by a factor of at most {x} on "
+            "average",
+            beside="{name} has {c}",
+            sampled="contexts whose last state was a source",
+            comment=_norm,
+        ),
+        "spectral_radius": Phrase(
+            noun="{whose} spectral radius of the update",
+            text="{inside}the update, repeated without end, scales differences between value functions by {x} a step "
+            "on average",
+            beside="{name} has {c}",
+            sampled="contexts whose last state was a source",
+            comment=radius,
+        ),
+        "assumption_margin": Phrase(
+            noun="{whose} margin in Assumption 5.1",
+            text="{inside}the smallest population diagonal minus the (1 + gamma) / 2 of Assumption 5.1 is {x}",
+            beside="{name} has {c}",
+            comment=_margin,
+        ),
+        "closed_share": Phrase(
+            noun="the share of contexts whose last state is one of their sources",
+            text="The share of contexts whose last state is also one of their sources is {x}; the others are left out "
+            "of norm, radius and contraction",
+            beside="{c} of the contexts visit every state",
+        ),
+        "assumption_share": Phrase(
+            noun="the share of tasks on which Assumption 5.1 holds",
+            text="{inside}the share of tasks on which Assumption 5.1 holds is {x}",
+            beside="with {name} it is {c}",
+        ),
+        "contraction_share": Phrase(
+            noun="the share of tasks on which the update contracts in very long contexts",
+            text="{inside}the share of tasks on which the update contracts in very long contexts, by its {by}, is {x}",
+            beside="with {name} it is {c}",
+        ),
+    },
+)

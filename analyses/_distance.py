@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from valuelens.analyses._batch_td import beside_batch_td
+from valuelens.analyses._question import Phrase, Question
 from valuelens.analyses._result import Array, Control, Finding, Result, Scalar, merged
 from valuelens.analyses._subject import (
     Subject,
@@ -202,3 +203,77 @@ def _unknown(estimate: Scalar | list[Scalar]) -> bool:
     if isinstance(estimate, list):
         return any(_unknown(x) for x in estimate)
     return estimate in (None, "unidentified") or (isinstance(estimate, float) and not math.isfinite(estimate))
+
+
+QUESTION = Question(
+    name="distance",
+    section="weights",
+    ask=distance,
+    title="Weights and theta*",
+    introduction="Do the weights have the form of theta*, the construction of softmax TD? Step size alpha and "
+    "sharpness c are free, so the distance is to a set; entries without any effect are called unidentified and "
+    "left out.",
+    phrases={
+        "sign_pattern": Phrase(
+            noun="{whose} sign pattern of the update weights (w_R, w_T, w_C)",
+            text="{whose} update weights on reward, target memory and current memory have the signs {x}",
+            beside="{name} has {c}",
+        ),
+        "weights": Phrase(
+            noun="{whose} vector of update weights (w_R, w_T, w_C)",
+            text="{whose} update weights on reward, target memory and current memory are {x}",
+            beside="{name} has {c}",
+        ),
+        "weight_cosine": Phrase(
+            noun="{whose} cosine between the update weights and the TD direction (1, 1, -1)",
+            text="{whose} update weights point along the TD direction (1, 1, -1) with cosine {x}",
+            beside="95 % of random directions stay below {c}",
+        ),
+        "effective_discount": Phrase(
+            noun="{whose} effective discount gamma w_T / |w_C|",
+            text="{whose} effective discount gamma w_T / |w_C|, to which the cosine is blind, is {x}",
+            beside="the {name} is {c}",
+        ),
+        "reward_scale": Phrase(
+            noun="{whose} reward scale w_R / |w_C|",
+            text="{whose} reward scale w_R / |w_C| is {x}",
+            beside="{name} has {c}",
+        ),
+        "step_size": Phrase(
+            noun="{whose} step size alpha",
+            text="{whose} step size alpha is {x}",
+            beside="{name} has {c}, and any positive alpha is as valid",
+        ),
+        "sharpness": Phrase(
+            noun="{whose} attention sharpness c",
+            text="{whose} attention compares features with sharpness c = {x}",
+            beside="{name} has {c}",
+        ),
+        "attention_residual": Phrase(
+            noun="{whose} distance of the attention matrix from that of {name}, its scale taken out,",
+            text="{whose} attention matrix, its scale taken out, is {x} away from that of {name} (relative Frobenius "
+            "norm)",
+            beside="equality is {c}",
+        ),
+        "off_support": Phrase(
+            noun="{whose} mean size of the entries of {matrix} that are zero in {name}",
+            text="{whose} entries of {matrix} that are zero in {name} have a mean size of {x}, in units of {unit}",
+            beside="{name} has {c}",
+        ),
+        "frobenius_distance": Phrase(
+            noun="{whose} raw Frobenius distance to theta* with alpha = c = 1",
+            text="{whose} raw Frobenius distance to theta* with alpha = c = 1 is {x}, free scales counted",
+            beside="{name} is at {c}",
+        ),
+        "sparsity": Phrase(
+            noun="{whose} entries of {matrix} on and off the support of theta_TD",
+            text="{whose} entries of {matrix}, much as its source paper plots them ({unit}), are {x}",
+            beside="{name} have {c}",
+        ),
+        "target_residual": Phrase(
+            noun="{whose} misfit between the rows of the target head and the current head",
+            text="{whose} target head misses the current head's row by {x} of its norm, once its free scale is fixed",
+            beside="{name} has {c}",
+        ),
+    },
+)

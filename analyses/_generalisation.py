@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from valuelens.analyses._question import Phrase, Question
 from valuelens.analyses._result import Control, Finding, Result
 from valuelens.analyses._shifts import Shift, shifts
 from valuelens.analyses._subject import FEW, Subject, evaluation_stream, mean_square_ratio, part_of
@@ -202,3 +203,29 @@ def _summary(better: Mapping[str, list[bool]]) -> Finding:
         control=Control(name=RIVALS[0], estimate=names(1)),
         reasons={"interval": "a list of names; each shift has its own interval"},
     )
+
+
+QUESTION = Question(
+    name="generalisation",
+    ask=generalisation,
+    title="Other tasks, without retraining",
+    introduction="Does the model still evaluate states on tasks that differ in one way from those of its "
+    "training? Errors are multiples of the constant predictor's on the same contexts, so below 1 is better than seeing "
+    "no state.",
+    last_only=True,
+    phrases={
+        "generalises_to": Phrase(
+            noun="the list of tasks on which the model beats the constant predictor",
+            text="Without retraining the model is better than the constant predictor (95 % interval over whole "
+            "contexts below 1) on: {x}",
+            beside="{name} is better on: {c}",
+            sampled="kinds of tasks",
+        ),
+        "generalisation": Phrase(
+            noun="the value error {of} on {shift} against that of the constant predictor",
+            text="On {shift}, without retraining, the squared value error {of} is {x} times that of the constant "
+            "predictor",
+            beside="on the same contexts {c}",
+        ),
+    },
+)

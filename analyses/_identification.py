@@ -6,6 +6,7 @@ Shape legend: `rule` one of `ALGORITHMS`, `layer` L, `batch` held-out tasks.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import pandas as pd
 import torch
 from jaxtyping import Float
 from scipy import optimize
@@ -23,7 +24,7 @@ from valuelens.analyses._identify_classes import (
 )
 from valuelens.analyses._identify_layers import ALGORITHMS, LayerScores, layer_data, whole_data
 from valuelens.analyses._identify_sight import Sight, end_to_end, exchanged_errors, responses_of, sight_of
-from valuelens.models import InputError
+from valuelens.models import InputError, Shown
 from valuelens.models.icrl import Context, Network
 from valuelens.probe import discount_influence, ratio_interval, weight_spread
 
@@ -49,8 +50,8 @@ class Evidence:
     ends: Float[Tensor, "rule batch shown"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Identification:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class Identification(Shown):
     """The verdict on a network, and what it rests on.
 
     Attributes:
@@ -93,6 +94,41 @@ class Identification:
     winner: int
     second: int | None
     evidence: Evidence
+
+    def table(self) -> pd.DataFrame:
+        """What each rule leaves unexplained, a line a rule, the best first: layer by layer, and run end to end."""
+        columns = (
+            [f"layer {layer}" for layer in range(self.errors.shape[1])] if self.layered else ["whole run"]
+        )
+        table = pd.DataFrame(self.errors.numpy(), columns=columns)
+        table.insert(0, "rule", list(ALGORITHMS))
+        table["end to end"] = self.end_to_end.numpy()
+        order = table[columns].mean(axis=1).sort_values(kind="stable").index
+        return table.loc[order].reset_index(drop=True)
+
+    def shown(self) -> tuple[str, Mapping[str, object]]:
+        """The name, how much worse the best other rule is, and what cannot be told apart."""
+        alike = [name for name in self.members if name != self.algorithm]
+        margin = "none" if self.margin is None else f"{self.margin:.3g}{_limits(self.interval)}"
+        discount = self.effective_discount
+        rows: dict[str, object] = {
+            "margin": f"{margin} (over {self.runner_up})" if self.runner_up else margin,
+            "cannot be told from": ", ".join(alike) or "no other rule",
+            "effective discount": "not identified"
+            if discount is None
+            else f"{discount:.3g}{_limits(self.discount_interval)}",
+            "a prompt that would split": self.splitting_prompt or "none",
+            "seen": "layer by layer" if self.layered else "end to end",
+        }
+        return f"Algorithm: {self.algorithm}", rows
+
+    def preview(self) -> pd.DataFrame:
+        """The best rules."""
+        return self.table()
+
+
+def _limits(interval: Interval | None) -> str:
+    return "" if interval is None else f" [{interval[0]:.3g}, {interval[1]:.3g}]"
 
 
 def identification(network: Network, context: Context, *, seed: int = 0) -> Identification:

@@ -10,6 +10,7 @@ import torch
 
 from valuelens.analyses._identification import Identification, identification, pooled_residuals
 from valuelens.analyses._identify_layers import ALGORITHMS
+from valuelens.analyses._question import Phrase, Question
 from valuelens.analyses._result import Array, Control, Finding, Result
 from valuelens.analyses._subject import (
     FEW,
@@ -269,3 +270,65 @@ def _splitting(found: Identification, n: int) -> Finding:
 def _finite(x: float) -> bool:
     """Whether a share of a square is a number that means anything."""
     return x < _DIVERGES
+
+
+def _solved(x: float) -> str:
+    return "; what it solves for is then the value at this discount"
+
+
+QUESTION = Question(
+    name="identify",
+    ask=identify,
+    title="Which algorithm",
+    introduction="Which rule does the network follow? It is seen through its hooks alone. Every rule is fitted to "
+    "every layer on one half of the tasks and scored on the other; rules that cannot be told apart are one class, of "
+    "which the one with the fewest free parameters is named. The control is the same rule with the rewards of other "
+    "tasks, and the same network with redrawn weights.",
+    last_only=True,
+    phrases={
+        "algorithm": Phrase(
+            noun="the algorithm",
+            text="Seen through its {seen}, the network runs: {x}",
+            beside="{name} runs: {c}",
+            sampled="held-out tasks",
+        ),
+        "algorithm_class": Phrase(
+            noun="the class of the algorithm",
+            text="Rules that these prompts and interventions cannot tell apart here: {x}",
+            beside="{name}: {c}",
+            sampled="held-out tasks",
+        ),
+        "algorithm_margin": Phrase(
+            noun="the margin",
+            text="On average over layers, {other}, the best rule outside the class, leaves {x} more of the squared "
+            "updates unexplained than {rule}",
+            beside="the {name} alone is {c}",
+            sampled="held-out tasks",
+        ),
+        "rule_error": Phrase(
+            noun="what {rule} leaves unexplained, {scored},",
+            text="{scored}, {rule} leaves {x} unexplained",
+            beside="{name}: {c}",
+            sampled="held-out tasks",
+        ),
+        "rule_response": Phrase(
+            noun="the response to the intervention {intervention}",
+            text='{rule} misses the response to the intervention "{intervention}" by {x} of its square',
+            beside="{name} misses it by {c}",
+            sampled="held-out tasks",
+        ),
+        "identified_discount": Phrase(
+            noun="the effective discount of the named rule",
+            text="The effective discount of {rule}, pooled over layers, is {x}",
+            beside="the {name} is {c}",
+            sampled="held-out tasks",
+            comment=_solved,
+        ),
+        "splitting_prompt": Phrase(
+            noun="the prompt that would split the class",
+            text="What would split the class of rules: {x}",
+            beside="the {name} is {c} of the response",
+            sampled="held-out tasks",
+        ),
+    },
+)

@@ -23,6 +23,7 @@ from valuelens.analyses._landscape import (
     star_scales,
 )
 from valuelens.analyses._neu_slices import depth_arrays, plane_arrays, segment_arrays
+from valuelens.analyses._question import Phrase, Question
 from valuelens.analyses._result import Control, Definition, Finding, Result
 from valuelens.analyses._subject import FEW, Subject, has_free_slots, weights_of
 from valuelens.models.icrl import SoftmaxTD, has_state_form
@@ -226,3 +227,38 @@ def _task_mean(
         control=control,
         reasons=reasons,
     )
+
+
+QUESTION = Question(
+    name="neu",
+    ask=neu,
+    title="Expected update (NEU)",
+    introduction="Would TD still change anything? NEU is the squared norm of the update that TD would make on average "
+    "to the model's values (task form) or to its weights (parameter form); theta* is claimed to have none in the "
+    "limit of endless contexts and then of many layers. The control is the constant predictor.",
+    phrases={
+        "neu_task": Phrase(
+            noun="the norm of the expected update at {at}",
+            text="Over {contexts}, the expected update of the values of {at} has a squared norm (NEU, task form) of "
+            "{x}",
+            beside="that of {name}, which sees no state, is {c}",
+        ),
+        "neu_parameter": Phrase(
+            noun="the norm of the expected update of the weights at {at}",
+            text="The expected update of the weights at {at} has a squared norm (NEU, parameter form) of {x}, by the "
+            "inner product of two independent halves of the tasks, so that chance may make it negative",
+            beside="{name}, which is biased upwards, is {c}",
+        ),
+        "mstde": Phrase(
+            noun="the mean squared TD error of {at}",
+            text="The mean squared TD error (MSTDE) of {at} is {x}",
+            beside="that of {name} is {c}",
+        ),
+        "neu_gradient_norm": Phrase(
+            noun="the slope of NEU at {at}",
+            text="Over {contexts}, the gradient of NEU by the weights at {at} has norm {x}, which chance makes "
+            "larger where the gradient is small",
+            beside="at {name} it is {c}",
+        ),
+    },
+)

@@ -37,6 +37,7 @@ from valuelens.analyses._opaque_quantities import (
 )
 from valuelens.analyses._opaque_reading import READABLE, reading
 from valuelens.analyses._opaque_rules import SOFTMAX, FittedRule, fit_rules
+from valuelens.analyses._question import Phrase, Question
 from valuelens.analyses._result import Array, Control, Finding, Result
 from valuelens.analyses._subject import (
     FEW,
@@ -296,3 +297,59 @@ def _arrays(patched: list[Patched], heads: Array) -> dict[str, Array]:
 
 def _skipped(why: str) -> Result:
     return Result(kind="in-context-rl", skipped=({"what": "opaque", "why": why},))
+
+
+def _unanswered(x: float) -> str:
+    return ", no better than predicting no change" if x >= 1 else ""
+
+
+QUESTION = Question(
+    name="opaque",
+    ask=opaque,
+    title="What is decodable, and what it does",
+    introduction="What does the residual stream show of a TD rule, and does changing it act as the rule predicts? "
+    "Rules are fitted to the returned values; ridge probes decode what a rule would have to keep, on contexts that "
+    "they never saw; a decoded value is then changed in one column. Controls are the labels of another context, "
+    "shuffled labels, a network of the same shape at its initial parameters, and other directions of the same norm.",
+    last_only=True,
+    phrases={
+        "opaque_reading": Phrase(
+            noun="the reading of the residual stream",
+            text="In short: {x}",
+            beside="{name}: {c}",
+        ),
+        "returned_rule_error": Phrase(
+            noun="the error of {rule}",
+            text="With {steps} step(s), fitted to other tasks, {rule} misses {x} of the squared values that are "
+            "returned",
+            beside="{name} misses {c}",
+        ),
+        "decodability": Phrase(
+            noun="the decoding of {quantity}, {after},",
+            text="{after} a linear probe decodes {quantity}{which} with R^2 = {x}",
+            beside="{c}",
+        ),
+        "selectivity": Phrase(
+            noun="the selectivity of {quantity} {after}",
+            text="{after} {quantity}{which} is decoded better than in the control by {x} of R^2",
+            beside="{name} is {c}",
+        ),
+        "decoded_increment": Phrase(
+            noun="what {whose} decoded values gain",
+            text="{inside}decoded values gain what {rule} adds from iterate {from} to {to} with R^2 = {x}",
+            beside="{name}: {c}",
+        ),
+        "patch_response": Phrase(
+            noun="{whose} response of the {response} to a patch of {memory}",
+            text="{after} moving the decoded value of one column ({memory}) changes the {response} as TD predicts "
+            "up to {x} of the predicted change",
+            beside="{c}",
+            comment=_unanswered,
+        ),
+        "head_agreement": Phrase(
+            noun="{whose} agreement with the kernel",
+            text="{inside}attention on transitions shares {x} with the kernel of softmax TD asked with {asks}",
+            beside="{c}",
+        ),
+    },
+)

@@ -6,6 +6,7 @@ Shape legend: `layer` L, `batch` tasks, `pos` the n+1 columns of a context.
 import torch
 from torch import Tensor
 
+from valuelens.analyses._question import Phrase, Question
 from valuelens.analyses._result import Array, Control, Finding, Result
 from valuelens.analyses._subject import Subject, mean_square_ratio
 from valuelens.models.icrl import SoftmaxTD
@@ -120,3 +121,47 @@ def _finding(
 def _row(fit: LayerFit, held_out: UpdateData) -> tuple[Tensor, Tensor, Tensor]:
     residual = held_out.update - predicted_update(held_out, fit)
     return fit.w, fit.A, residual.square().mean(0).sqrt()
+
+
+def _no_change(x: float) -> str:
+    return ", worse than predicting no change at all" if x < 0 else ""
+
+
+QUESTION = Question(
+    name="reparameterisation",
+    section="rule",
+    ask=reparameterisation,
+    title="TD rule fitted",
+    introduction="Does weighted softmax TD reproduce what each layer does to the values? The rule is fitted on one "
+    "half of the tasks and scored on the other.",
+    phrases={
+        "reparameterisation_r2": Phrase(
+            noun="{whose} share of value updates that a TD rule fitted {fit} explains",
+            text="A TD rule fitted {fit} explains {x} of {whose} value updates on held-out tasks",
+            beside="with {name} it explains {c}",
+            comment=_no_change,
+        ),
+        "functional_distance": Phrase(
+            noun="{whose} distance between its values and those of the fitted TD rule",
+            text="{after}, the values differ from those of TD with the fitted step sizes and attention by {x} of "
+            "their rms",
+            beside="{name} differs by {c}",
+        ),
+        "value_difference": Phrase(
+            noun="the squared difference between the values of the model and of batch TD",
+            text="Over the states of a task the values differ from those of batch TD at the nearest step sizes by {x} "
+            "in the mean square",
+            beside="with {name} they differ by {c}",
+        ),
+        "implicit_weight_similarity": Phrase(
+            noun="the cosine between the weight that explains the model's values best and that of batch TD",
+            text="The linear weight that explains the values of a task best has cosine {x} with that of batch TD",
+            beside="with {name} it has {c}",
+        ),
+        "sensitivity_similarity": Phrase(
+            noun="the cosine between the gradients of the model and of batch TD by the query",
+            text="The gradient of a value by its query features has cosine {x} with that of batch TD",
+            beside="with {name} it has {c}",
+        ),
+    },
+)

@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from valuelens.analyses._questions import Installed
 from valuelens.analyses._result import Result, load_result, save_result
 from valuelens.models import InputError, clear_temporaries, did_you_mean
 from valuelens.models.icrl import Adapter, CheckpointPath, content_hash
@@ -92,6 +93,7 @@ class Unit:
         sha256: Of the checkpoint's weights.
         config: How to measure.
         cache: Folder of finished units, if any.
+        code: sha256 of the question's file, if an installed package brings it.
     """
 
     place: Place
@@ -99,6 +101,7 @@ class Unit:
     sha256: str
     config: AnalysisConfig
     cache: Path | None
+    code: str | None = None
 
     @property
     def folder(self) -> Path | None:
@@ -106,7 +109,7 @@ class Unit:
         if self.cache is None:
             return None
         how = (self.config.num_tasks, self.config.seed, self.config.dtype, version("valuelens"))
-        key = json.dumps([self.sha256, self.place.label, self.name, *how])
+        key = json.dumps([self.sha256, self.place.label, self.name, self.code, *how])
         return self.cache / hashlib.sha256(key.encode()).hexdigest()[:32]
 
     def cached(self) -> Result | None:
@@ -125,15 +128,26 @@ class Unit:
         return answer
 
 
-def request(places: list[Place], hashes: Mapping[str, str], config: AnalysisConfig) -> dict[str, object]:
+def request(
+    places: list[Place],
+    hashes: Mapping[str, str],
+    config: AnalysisConfig,
+    brought: Mapping[str, Installed] | None = None,
+) -> dict[str, Any]:
     """The request as it stands in the provenance: two that agree in everything have the same answer.
 
     Args:
         places: Checkpoints in their order.
         hashes: sha256 of their weights, by label.
         config: How to measure.
+        brought: Questions of installed packages, whose code decides the answer too, by name.
     """
-    return {"checkpoints": {place.label: hashes[place.label] for place in places}, **_settings(config)}
+    code = {name: each.file and content_hash(each.file) for name, each in (brought or {}).items()}
+    return {
+        "checkpoints": {place.label: hashes[place.label] for place in places},
+        **_settings(config),
+        **({"installed": code} if code else {}),
+    }
 
 
 def request_through(adapter: Adapter, path: Path, config: AnalysisConfig) -> dict[str, object]:

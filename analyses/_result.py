@@ -27,6 +27,9 @@ SCHEMA = {"name": "valuelens.result", "version": 1}
 _WIDE, _CUT = 30, 60
 """Characters of words in a printed table: longer estimates stand below it, and other cells are cut."""
 
+_UNFOLDED = 40
+"""Findings that a notebook shows at once; more are folded under the verdict."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Control:
@@ -82,6 +85,13 @@ class Finding:
             if key == "control" and not absent:  # a reason for what is there would be read as a fact
                 object.__setattr__(self, "reasons", {k: v for k, v in self.reasons.items() if k != key})
 
+    def __str__(self) -> str:
+        """In one line: where, estimate, interval and control."""
+        where = "".join(f" {key} {value}" for key, value in self.index.items())
+        limits = "" if self.interval is None else f" {_short(list(self.interval))}"
+        beside = f" ({self.control.name}: {_short(self.control.estimate)})" if self.control else ""
+        return f"{self.name}{where}: {_short(self.estimate)}{limits}{beside}"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Array:
@@ -91,7 +101,7 @@ class Array:
     values: Tensor
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Result:
     """Everything that an analysis found; printed, or last in a notebook's cell, it shows itself.
 
@@ -120,8 +130,12 @@ class Result:
             if each.name == name and all(each.index.get(key) == value for key, value in index.items())
         ]
 
-    def table(self) -> pd.DataFrame:
+    def table(self, name: str | None = None, **index: int | str) -> pd.DataFrame:
         """The findings, one a row, with `where` for their index and numbers as they are.
+
+        Args:
+            name: Of the findings that are wanted; all if none.
+            **index: What their index must agree with, as `find` has it.
 
         Example:
             >>> from valuelens.analyses import Control, Finding, Result
@@ -138,7 +152,8 @@ class Result:
             unit                             1
             n                                8
         """
-        rows = [_row(finding) for finding in self.findings]
+        wanted = self.findings if name is None else self.find(name, **index)
+        rows = [_row(finding) for finding in wanted]
         # objects: one column of estimates holds numbers, words and lists, and whole numbers stay whole
         table = pd.DataFrame(rows, columns=list(_COLUMNS), dtype=object)
         return table.astype({"low": float, "high": float, "n": int})
@@ -154,14 +169,18 @@ class Result:
         words = [f"{name}: {estimate}" for name, estimate in wide.items() if estimate not in self.verdict]
         return "\n".join((text, "", *words, *self._left_out(), self.verdict))
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def _repr_html_(self) -> str:
+        unfolded = " open" if len(self.findings) <= _UNFOLDED else ""
         with pd.option_context("display.max_colwidth", None):
             table = _readable(self.table()).to_html(index=False, justify="left", border=0)
         skipped = Markup("").join(Markup("<br>{}").format(line) for line in self._left_out())
         told = Markup("<p><strong>{}</strong>{}</p>").format(self.verdict, skipped)
         shown = Markup(
-            '<details open><summary>{} findings</summary><div style="overflow-x: auto">{}</div></details>'
-        ).format(len(self.findings), Markup(table))  # pandas escapes every cell
+            '<details{}><summary>{} findings</summary><div style="overflow-x: auto">{}</div></details>'
+        ).format(Markup(unfolded), len(self.findings), Markup(table))  # pandas escapes every cell
         return str(told + shown if self.findings else told)
 
     def _left_out(self) -> list[str]:
@@ -229,7 +248,7 @@ def save_result(result: Result, folder: Path) -> None:
             table_file.unlink()
 
 
-def load_result(folder: Path) -> Result:
+def load_result(folder: Path | str) -> Result:
     """What `save_result` wrote, bit for bit.
 
     Args:
@@ -238,6 +257,7 @@ def load_result(folder: Path) -> Result:
     Raises:
         InputError: There is no result, a file of it is missing or damaged, or it does not fit the schema.
     """
+    folder = Path(folder)
     data = _read_summary(folder / "result.json")
     return Result(
         kind=data["kind"],

@@ -6,6 +6,7 @@ Shape legend: `layer` L, `batch` tasks, `pos` columns of a context.
 import torch
 from torch import Tensor
 
+from valuelens.analyses._question import Phrase, Question
 from valuelens.analyses._result import Array, Control, Finding, Result
 from valuelens.analyses._subject import (
     Subject,
@@ -128,3 +129,47 @@ def _td_lens(subject: Subject, square: Tensor) -> tuple[Finding, dict[str, Array
         ),
         "example_iterates": Array(axes="layer+1 pos", values=iterates[:, _SHOWN]),
     }
+
+
+def _no_difference(x: float) -> str:
+    return ", worse than predicting no difference at all" if x < 0 else ""
+
+
+QUESTION = Question(
+    name="slots",
+    section="values",
+    ask=slots,
+    title="Values",
+    introduction="Does the model evaluate states? Its read-out is compared with true values, known because the tasks "
+    "are small. The control is the constant predictor mean(R) / (1 - gamma), which sees no state.",
+    phrases={
+        "value_lens": Phrase(
+            noun="the value lens",
+            text="Against the {reference}, the value read at the query is off by {x}, as mean squared difference / "
+            "mean squared true value",
+            beside="{name}: {c}",
+        ),
+        "msve_ratio": Phrase(
+            noun="the value error at the query",
+            text="The squared value error at the query is {x} of the mean squared true value",
+            beside="the {name}, which sees no state, is at {c}",
+        ),
+        "msve_vs_constant": Phrase(
+            noun="the value error at the query against that of the constant predictor",
+            text="The squared value error at the query is {x} times that of a predictor that sees no state, only the "
+            "mean reward",
+            beside="the {name} itself is at {c}",
+        ),
+        "context_msve_vs_constant": Phrase(
+            noun="the value error over whole contexts against that of the constant predictor",
+            text="Over all columns of a context the squared value error is {x} times that of the constant predictor",
+            beside="the {name} itself is at {c}",
+        ),
+        "within_chain_r2": Phrase(
+            noun="the explained share of value differences within a chain",
+            text="The read-out explains {x} of the differences in value between the states of one chain",
+            beside="the {name} explains {c}",
+            comment=_no_difference,
+        ),
+    },
+)

@@ -3,6 +3,7 @@
 Shape legend: `batch` tasks, `pos` the n+1 columns of a context, `state` S, `layer` L, `iterate` 0..L.
 """
 
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 
@@ -12,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from valuelens.analyses._result import Control, Definition, Finding
-from valuelens.models import InputError
+from valuelens.models import InputError, Shown
 from valuelens.models.icrl import (
     Context,
     MarkovRewardProcess,
@@ -52,8 +53,8 @@ NONE_COUNTS = (
 _STREAM = 0x76616C7565
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Subject:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class Subject(Shown):
     """One model with evaluation tasks.
 
     Attributes:
@@ -92,6 +93,17 @@ class Subject:
     def constant(self) -> Float[Tensor, "batch"]:
         """mean(R) / (1 - gamma) of each context."""
         return constant_value(self.context.rewards, gamma=self.context.gamma)
+
+    def shown(self) -> tuple[str, Mapping[str, object]]:
+        """The model, the tasks, and how well the one does on the others."""
+        task, (error, blind) = self.task, (each.mean() for each in query_errors(self)[:2])
+        rows: dict[str, object] = {
+            "model": f"{type(self.model).__name__}, {self.model.num_layers} layers",
+            "tasks": f"{task.env}, {self.mrp.num_states} states, discount {self.context.gamma:g}",
+            "contexts": f"{self.context.num_transitions} transitions",
+            "mean squared value error": f"{float(error):.4g} ({float(blind):.4g} of the constant predictor)",
+        }
+        return f"{self.num_tasks} fresh tasks of seed {self.seed}", rows
 
 
 def subject(

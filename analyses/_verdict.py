@@ -1,7 +1,9 @@
 """One or two plain sentences on what was found, how sure, and against which control."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
+from valuelens.analyses._question import Question
 from valuelens.analyses._result import Finding, Result
 
 _NEARLY_ALL = 0.999
@@ -30,19 +32,22 @@ def learned_values(result: Result, **where: int | str) -> bool | None:
     return versus.interval[1] < 1 and within.interval[0] > 0
 
 
-def verdict(result: Result) -> str:
+def verdict(result: Result, questions: Iterable[Question] = ()) -> str:
     """The verdict on the last checkpoint of a result.
 
     Args:
         result: All findings; the provenance need not be there yet.
+        questions: That were asked; some have a sentence of their own to add.
     """
     where = _main(result)
+    main = replace(result, findings=tuple(f for f in result.findings if where.items() <= f.index.items()))
     said = (
         _on_values(result, where),
         _on_weights(result, where),
         _on_algorithm(result, where),
         _on_opaque(result, where),
         _on_limits(result, where),
+        *(question.verdict(main) for question in questions),
     )
     return " ".join(part for part in said if part) or ("Nothing was measured that supports a verdict.")
 

@@ -31,7 +31,7 @@ def estimates(checkpoint: Path, question: str, seed: int, num_tasks: int) -> lis
     studied = subject(icrl.load(checkpoint), task, num_tasks=num_tasks, seed=seed)
     return [
         {"name": _name(finding), "seed": seed, "estimate": finding.estimate, **_limits(finding)}
-        for finding in ANALYSES[question](studied).findings
+        for finding in ANALYSES[question].ask(studied).findings
         if isinstance(finding.estimate, float)
     ]
 

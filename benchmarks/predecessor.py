@@ -104,7 +104,7 @@ def judged(checkpoint: icrl.CheckpointPath) -> dict[str, float]:
 def measured(checkpoint: icrl.CheckpointPath) -> dict[str, Any]:
     """The measures of the paper, each with its interval, and the step size."""
     task = icrl.checkpoint_task(checkpoint.path)
-    found = ANALYSES["distance"](subject(icrl.load(checkpoint.path), task))
+    found = ANALYSES["distance"].ask(subject(icrl.load(checkpoint.path), task))
     cells: dict[str, Any] = {"step size": f"{found.find('step_size')[0].estimate:.2f}"}
     nearest = float(found.arrays["batch_td_step_size"].values[0])
     cells["of the nearest batch TD"] = f"{nearest:.2f}"

@@ -1,6 +1,7 @@
 """The layout of the house: who may import whom, what a file may hold, and that shapes are really checked."""
 
 import ast
+import functools
 import re
 import statistics
 import subprocess
@@ -40,6 +41,7 @@ each_package = pytest.mark.parametrize("package", FOLDERS)
 each_inner_package = pytest.mark.parametrize("package", [name for name in FOLDERS if name != "valuelens"])
 
 
+@functools.cache
 def tree(file: Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"))
 

@@ -1,6 +1,6 @@
 """What RL really gains from a checkpoint: GRPO on the loss that costates use, and the reward before and after."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import get_args
@@ -13,7 +13,7 @@ from valuelens.analyses._costate_config import Update
 from valuelens.analyses._request import blamed
 from valuelens.analyses._token_weights import token_weights
 from valuelens.analyses.impact._config import Recipe
-from valuelens.models import InputError
+from valuelens.models import InputError, Shown
 from valuelens.models.icrl import one_thread
 from valuelens.models.lm import (
     CompletionEnds,
@@ -106,8 +106,8 @@ class GainConfig:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Gain:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class Gain(Shown):
     """What a run gained.
 
     Attributes:
@@ -126,6 +126,16 @@ class Gain:
     def gain(self) -> float:
         """After minus before."""
         return self.reward_after - self.reward_before
+
+    def shown(self) -> tuple[str, Mapping[str, object]]:
+        """The gain, what it is the difference of, and how the run went."""
+        rows: dict[str, object] = {
+            "held-out reward before": f"{self.reward_before:.4g}",
+            "held-out reward after": f"{self.reward_after:.4g}",
+            "steps": len(self.curve),
+            "groups without variance": sum(self.zero_variance),
+        }
+        return f"Gain {self.gain:+.4g}", rows
 
 
 def gain(language_model: LanguageModel, task: Task, config: GainConfig | None = None) -> Gain:

@@ -9,7 +9,7 @@ from pathlib import Path
 from valuelens.analyses._result import Result
 from valuelens.analyses.report._checkpoints import main_checkpoint
 from valuelens.analyses.report._plate import Plate
-from valuelens.analyses.report._plates import PLATES
+from valuelens.analyses.report._plates import plates_of
 from valuelens.analyses.report._sentences import sentence
 from valuelens.analyses.report._style import styled, svg_text
 from valuelens.models import atomic_path
@@ -42,7 +42,7 @@ def pictures(result: Result) -> list[Picture]:
     """
     main = main_checkpoint(result)[1]
     drawn = []
-    for name, plate in PLATES.items():
+    for name, plate in plates_of(result).items():
         subject = result if plate.run else main
         if _has(subject, plate.needs) and plate.applies(subject):
             with styled():

@@ -6,14 +6,12 @@ from typing import Any
 from valuelens.analyses._result import Finding, Result
 from valuelens.analyses.report._note import Applies, indexed, named
 from valuelens.analyses.report._notes_costates import (
-    COSTATE_CHOICES,
     COSTATE_INTRODUCTIONS,
     COSTATE_LIMITATIONS,
     COSTATE_NOTES,
     COSTATE_TITLES,
 )
 from valuelens.analyses.report._notes_impact import (
-    IMPACT_CHOICES,
     IMPACT_INTRODUCTIONS,
     IMPACT_LIMITATIONS,
     IMPACT_NOTES,
@@ -21,18 +19,9 @@ from valuelens.analyses.report._notes_impact import (
 )
 from valuelens.analyses.report._origin import config_part
 from valuelens.analyses.report._phrases import PHRASES
+from valuelens.analyses.report._readable_names import readable_name
 
 TITLES = {
-    "values": "Values",
-    "weights": "Weights and theta*",
-    "rule": "TD rule fitted",
-    "kernel": "Kernel diagonality",
-    "convergence": "Convergence",
-    "neu": "Expected update (NEU)",
-    "identify": "Which algorithm",
-    "opaque": "What is decodable, and what it does",
-    "credit": "Credit through depth",
-    "generalisation": "Other tasks, without retraining",
     "training": "Training",
     "other": "Other findings",
     **COSTATE_TITLES,
@@ -40,35 +29,6 @@ TITLES = {
 }
 
 INTRODUCTIONS = {
-    "values": "Does the model evaluate states? Its read-out is compared with true values, known because the tasks "
-    "are small. The control is the constant predictor mean(R) / (1 - gamma), which sees no state.",
-    "weights": "Do the weights have the form of theta*, the construction of softmax TD? Step size alpha and "
-    "sharpness c are free, so the distance is to a set; entries without any effect are called unidentified and "
-    "left out.",
-    "rule": "Does weighted softmax TD reproduce what each layer does to the values? The rule is fitted on one half of "
-    "the tasks and scored on the other.",
-    "kernel": "How much does a state attend to itself, and does the update contract? The control is a kernel that "
-    "attends evenly.",
-    "convergence": "Do the layers converge, to what and how fast, what would more context give, and what limits the "
-    "values? Distances are the largest over the states that a context leaves. Controls are the constant predictor, the "
-    "spectral radius and the norm as predictions, and the value of the empirical chain, which theta* reaches with "
-    "endless depth.",
-    "neu": "Would TD still change anything? NEU is the squared norm of the update that TD would make on average to the "
-    "model's values (task form) or to its weights (parameter form); theta* is claimed to have none in the limit of "
-    "endless contexts and then of many layers. The control is the constant predictor.",
-    "identify": "Which rule does the network follow? It is seen through its hooks alone. Every rule is fitted to every "
-    "layer on one half of the tasks and scored on the other; rules that cannot be told apart are one class, of which "
-    "the one with the fewest free parameters is named. The control is the same rule with the rewards of other tasks, "
-    "and the same network with redrawn weights.",
-    "opaque": "What does the residual stream show of a TD rule, and does changing it act as the rule predicts? Rules "
-    "are fitted to the returned values; ridge probes decode what a rule would have to keep, on contexts that they "
-    "never saw; a decoded value is then changed in one column. Controls are the labels of another context, shuffled "
-    "labels, a network of the same shape at its initial parameters, and other directions of the same norm.",
-    "credit": "How does the value that a state holds before a layer act on the read-out? Measured by gradients, and "
-    "compared with the recursion that softmax TD implies: the update's matrix, transposed, layer by layer.",
-    "generalisation": "Does the model still evaluate states on tasks that differ in one way from those of its "
-    "training? Errors are multiples of the constant predictor's on the same contexts, so below 1 is better than seeing "
-    "no state.",
     "training": "From which optimiser step on does each property last? The criteria are ours, fixed beforehand; "
     "the constant predictor never meets the two that concern values.",
     "other": "Findings without a section of their own.",
@@ -325,20 +285,22 @@ def limitations(result: Result) -> list[str]:
     """What no reader may conclude from a result.
 
     Args:
-        result: Whose findings name the definitions that are ours or second-hand.
+        result: Of any kind.
     """
     of_kind = {"costates": COSTATE_LIMITATIONS, "impact": IMPACT_LIMITATIONS}
-    known = list(of_kind.get(result.kind) or _about_tasks(result))
-    ours = _names(result, "choice")
-    second_hand = _names(result, "audit")
-    if ours:
-        known.append(f"The sources do not show these definitions, so they are our choice: {ours}.")
-    if second_hand:
-        known.append(
-            "These follow equations that we know second-hand, from public audit notes on arXiv 2605.07333 and not from "
-            f"its text: {second_hand}."
-        )
-    return known
+    return list(of_kind.get(result.kind) or _about_tasks(result))
+
+
+def definitions(result: Result, standing: str) -> list[str]:
+    """What was measured by definitions of one standing, each by a readable name, once.
+
+    Args:
+        result: Of any kind.
+        standing: `choice` for our own definitions, `audit` for equations known second-hand.
+    """
+    found = {f.name for f in result.findings if f.definition == standing}
+    known = [name for name in PHRASES if name in found] + sorted(found - set(PHRASES))
+    return list(dict.fromkeys(readable_name(name) for name in known))
 
 
 def _about_tasks(result: Result) -> list[str]:
@@ -349,9 +311,3 @@ def _about_tasks(result: Result) -> list[str]:
         + (f"; this run has {len(seeds)} seed{'s' if len(seeds) > 1 else ''}." if seeds else "."),
         "Layers are counted from 0, as in hook names and in result.json.",
     ]
-
-
-def _names(result: Result, definition: str) -> str:
-    found = {f.name for f in result.findings if f.definition == definition}
-    known = [name for name in PHRASES if name in found] + sorted(found - set(PHRASES))
-    return ", ".join((COSTATE_CHOICES | IMPACT_CHOICES).get(name, name.replace("_", " ")) for name in known)

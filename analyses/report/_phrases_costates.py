@@ -1,6 +1,6 @@
 """Phrases of findings on language models: why a reward is flat, and what the backward pass carries."""
 
-from valuelens.analyses.report._phrase import Phrase
+from valuelens.analyses._question import Phrase
 
 
 def _flat_groups(x: float) -> str:

@@ -1,6 +1,6 @@
 """Phrases of findings on credit: how many sampled tokens it crossed, what entropy bounds, which heads carry it."""
 
-from valuelens.analyses.report._phrase import Phrase
+from valuelens.analyses._question import Phrase
 
 
 def _risen(x: float) -> str:

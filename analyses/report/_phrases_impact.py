@@ -1,6 +1,6 @@
 """Phrases of findings on a ranking of checkpoints: its scores, the gains, and how well these were foretold."""
 
-from valuelens.analyses.report._phrase import Phrase
+from valuelens.analyses._question import Phrase
 
 
 def _gained(x: float) -> str:

@@ -11,6 +11,7 @@ from valuelens.analyses.report._kernel_figures import (
     state_diagonal_figure,
 )
 from valuelens.analyses.report._matrix_figures import Pair, matrix_figure, matrix_pairs
+from valuelens.analyses.report._phrases import questions_of
 from valuelens.analyses.report._plate import Plate, one
 from valuelens.analyses.report._plates_costates import COSTATES
 from valuelens.analyses.report._plates_dynamics import DYNAMICS
@@ -207,3 +208,23 @@ PLATES = {
     **IMPACT,
 }
 """By name of the file."""
+
+
+def plates_of(result: Result) -> dict[str, Plate]:
+    """All plates, last those that questions draw themselves, also of installed packages.
+
+    Args:
+        result: Any.
+    """
+    own = {
+        f"{section}_{name}": Plate(
+            section=section,
+            needs=drawing.needs,
+            draw=one(drawing.draw, drawing.height),
+            caption=drawing.caption,
+            says=drawing.says,
+        )
+        for section, question in questions_of(result.findings).items()
+        for name, drawing in question.drawings.items()
+    }
+    return PLATES | own

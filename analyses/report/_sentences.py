@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
+from valuelens.analyses._question import Phrase
 from valuelens.analyses._result import Finding, Scalar
 from valuelens.analyses.report._numbers import interval_words, readable
-from valuelens.analyses.report._phrase import Phrase
-from valuelens.analyses.report._phrases import PHRASES
+from valuelens.analyses.report._phrases import phrase_of
 from valuelens.analyses.report._phrases_impact import ARC, CHOICE, JUDGEMENT
 from valuelens.analyses.report._predictors import TARGETS, checkpoint_words, isolated, predictor_name
 
@@ -26,7 +26,7 @@ def sentence(finding: Finding) -> str:
         Layer 2's update weights point along the TD direction (1, 1, -1) with cosine 0.989; 95 % of random
         directions stay below 0.90.
     """
-    phrase, words = PHRASES.get(finding.name) or _unknown(finding), _words(finding)
+    phrase, words = phrase_of(finding.name) or _unknown(finding), _words(finding)
     text = _missing(finding, phrase, words) if is_missing(finding) else _found(finding, phrase, words)
     beside = _beside(finding, phrase, words)
     details = "; ".join(_details(finding, phrase.sampled))
@@ -181,7 +181,7 @@ def _reason(finding: Finding) -> str:
 
 
 def _unknown(finding: Finding) -> Phrase:
-    name = finding.name.replace("_", " ")
+    name = finding.name.replace("_", " ").replace(".", " ")
     return Phrase(noun=f"{{whose}} {name}", text=f"{{whose}} {name} is {{x}}", beside="{name}: {c}")
 
 

@@ -5,15 +5,17 @@ The loss is handed in, so that what is trained on and what is measured can be on
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from valuelens.models._errors import InputError
+from valuelens.models._shown import Shown
 from valuelens.models.lm._generate import generate
 from valuelens.models.lm._generate_config import CompletionEnds, GenerateConfig
 from valuelens.models.lm._in_memory import language_model_of
@@ -89,8 +91,8 @@ class GRPOConfig:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GRPORun:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class GRPORun(Shown):
     """A model after RL, and the way there.
 
     Attributes:
@@ -103,6 +105,19 @@ class GRPORun:
     language_model: LanguageModel
     rewards: tuple[float, ...]
     zero_variance: tuple[int, ...]
+
+    def table(self) -> pd.DataFrame:
+        """A line for each step."""
+        return pd.DataFrame({"reward": self.rewards, "zero_variance": self.zero_variance}).rename_axis("step")
+
+    def shown(self) -> tuple[str, Mapping[str, object]]:
+        """How far it went, and what it made of the rewards of its own rollouts."""
+        rows: dict[str, object] = {
+            "reward of the first step's rollouts": f"{self.rewards[0]:.4g}",
+            "reward of the last step's rollouts": f"{self.rewards[-1]:.4g}",
+            "groups without variance": sum(self.zero_variance),
+        }
+        return f"GRPO from {self.language_model.name}, {len(self.rewards)} steps", rows
 
 
 def grpo(

@@ -65,7 +65,7 @@ def checks(model: str | Path | None, *, progress: bool = False) -> list[Check]:
 
 
 def _python() -> Check:
-    state: Literal["ok", "broken"] = "ok" if sys.version_info >= (3, 11) else "broken"
+    state: State = "ok" if sys.version_info >= (3, 11) else "broken"
     return Check("python", state, f"{platform.python_version()} (needs 3.11 or newer)")
 
 

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from valuelens._check import Dubious
 
@@ -62,13 +63,13 @@ def _step_seconds() -> float:
     return (time.perf_counter() - started) / done
 
 
-def _small_step(x: object, w: object) -> None:
+def _small_step(x: Any, w: Any) -> None:
     import torch
 
     stream = x
     for _ in range(4):
-        stream = stream + torch.softmax(stream @ w @ x.mT, -1) @ x  # type: ignore[attr-defined, operator]
-    torch.autograd.grad(stream.square().mean(), w)  # type: ignore[attr-defined, arg-type]
+        stream = stream + torch.softmax(stream @ w @ x.mT, -1) @ x
+    torch.autograd.grad(stream.square().mean(), w)
 
 
 def devices() -> str:

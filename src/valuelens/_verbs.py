@@ -15,7 +15,7 @@ from valuelens import _interrupt, analyses
 from valuelens._interrupt import interruptible
 from valuelens._terminal import Told, bar, phases
 from valuelens.analyses import Result, impact
-from valuelens.analyses.report import save_figures, write_report
+from valuelens.analyses.report import require_pdf, save_figures, write_pdf, write_report
 from valuelens.models import InputError, counters, deaf, device, icrl, lm
 
 _OURS = (
@@ -82,7 +82,7 @@ def pretrain_lines(summary: Mapping[str, Any]) -> list[str]:
 
 def questions() -> list[str]:
     """Names that `--only` takes."""
-    return [*analyses.ANALYSES, *analyses.RUN_ANALYSES]
+    return [*analyses.ANALYSES, *analyses.RUN_ANALYSES, *analyses.installed_names()]
 
 
 def analyze(given: Mapping[str, Any], *, progress: bool) -> Result:
@@ -129,9 +129,12 @@ def result_lines(result: Result, *, quiet: bool = False) -> list[str]:
 
 
 def imported(result: Result) -> str | None:
-    """Which adapter a result was measured through, and where its code stands; none without one."""
+    """Which code of other packages a result was measured by, and where it stands; none without any."""
     adapter = result.provenance.get("adapter")
-    return f"the adapter {adapter['name']} was imported from {adapter['file']}" if adapter else None
+    said = [f"the adapter {adapter['name']} was imported from {adapter['file']}"] if adapter else []
+    for name, code in result.provenance.get("installed", {}).items():
+        said.append(f"the analysis {name} of {code['package']} was imported from {code['file']}")
+    return "; ".join(said) or None
 
 
 def unusable_inputs(result: Result) -> list[str]:
@@ -139,18 +142,25 @@ def unusable_inputs(result: Result) -> list[str]:
     return list(dict.fromkeys(each["why"] for each in result.skipped if "input" in each))
 
 
-def report(folders: list[Path], out: Path | None, *, progress: bool = False) -> Path:
-    """One report of several results."""
+def report(folders: list[Path], out: Path | None, *, pdf: bool = False, progress: bool = False) -> list[Path]:
+    """One report of several results: the page, and the same as a PDF where it is asked for."""
+    if pdf:
+        require_pdf()  # before any work
+    named = {str(folder): folder for folder in folders}
     with (
         interruptible(_interrupt.nothing, "an older report is kept as it was, if there is one"),
         bar("report", show=progress) as told,
     ):
         results = {}
-        for k, folder in enumerate(folders):
-            told(f"reading {folder}", 0.1 * k, len(folders))
-            results[str(folder)] = analyses.load_result(folder)
-        told("drawing figures", 0.1 * len(folders), len(folders))
-        return write_report(results, out or folders[0] / "report.html")
+        for k, (title, folder) in enumerate(named.items()):
+            told(f"reading {folder}", 0.1 * k, len(named))
+            results[title] = analyses.load_result(folder)
+        told("drawing figures", 0.1 * len(named), len(named))
+        page = write_report(results, out or folders[0] / "report.html", folders=named)
+        if not pdf:
+            return [page]
+        told("laying out the PDF", 0.6 * len(named), len(named))
+        return [page, write_pdf(page)]
 
 
 def demo(out: Path, *, seed: int, jobs: int | None, overwrite: bool, progress: bool) -> dict[str, Any]:
@@ -168,9 +178,13 @@ def demo(out: Path, *, seed: int, jobs: int | None, overwrite: bool, progress: b
                 clear(out / f"{name}-results")
             keeper.cleared = True
         found = _demo_results(out, seed, workers, told)
-        results = {f"{name} ({_described(name)})": found[name] for name in names}
+        titles = {name: f"{name} ({_described(name)})" for name in names}
         told("writing the report", 1, 1)
-        written = write_report(results, out / "report.html")
+        written = write_report(
+            {titles[name]: found[name] for name in names},
+            out / "report.html",
+            folders={titles[name]: out / f"{name}-results" for name in names},
+        )
     return {"report": str(written), "verdicts": {name: found[name].verdict for name in names}}
 
 
@@ -315,7 +329,7 @@ def drawn(results: Mapping[str, Result], out: Path, told: Told) -> None:
         told("drawing figures", 1, 1)
         save_figures(result, out / "figures")
     told("writing the report", 1, 1)
-    write_report(results, out / "report.html")
+    write_report(results, out / "report.html", folders=dict.fromkeys(results, out))
 
 
 def options_of(field: Any, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -197,6 +197,9 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", help="HTML file.", show_default="DIR/report.html")
     ] = None,
+    pdf: Annotated[
+        bool, typer.Option("--pdf", help="A PDF beside it, complete; takes a minute or more.")
+    ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -204,8 +207,9 @@ def report(
     with hushed(quiet=quiet):
         from valuelens import _verbs
 
-        written = _verbs.report(folders, out, progress=not (quiet or as_json))
-    emit({"report": str(written)}, [f"The report is at {written}"], as_json=as_json)
+        written = _verbs.report(folders, out, pdf=pdf, progress=not (quiet or as_json))
+    summary = dict(zip(("report", "pdf"), map(str, written), strict=False))
+    emit(summary, [f"The report is at {path}" for path in written], as_json=as_json)
 
 
 @app.command(cls=Verb, short_help="Train, analyse and report small models: three minutes.")

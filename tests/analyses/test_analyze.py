@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,7 +101,11 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return call
 
-    monkeypatch.setattr(module, "ANALYSES", {name: counted(name, f) for name, f in ANALYSES.items()})
+    monkeypatch.setattr(
+        module,
+        "question",
+        lambda name: replace(ANALYSES[name], ask=counted(name, ANALYSES[name].ask)),
+    )
     monkeypatch.setattr(module, "measurements", counted("emergence", module.measurements))
     return made
 
@@ -184,7 +189,9 @@ def test_generalisation_is_asked_of_the_last_checkpoint_of_each_seed(trained: Pa
         (each.seed, each.name) for each in last
     }
     labels = [f"seed-{each.seed}/{each.name}" for each in last]
-    assert result.provenance["on_the_last_only"] == dict.fromkeys(module.LAST_ONLY, labels)
+    assert result.provenance["on_the_last_only"] == dict.fromkeys(
+        ("identify", "opaque", "generalisation"), labels
+    )
     full = analyze(trained, AnalysisConfig(num_tasks=4, only=("generalisation",), full=True))
     assert len(full.find("generalises_to")) == len(checkpoint_paths(trained))
 
@@ -240,13 +247,14 @@ def test_an_interrupted_analysis_goes_on(
     def interrupt(_: object) -> Result:
         raise KeyboardInterrupt
 
-    counted = module.ANALYSES
-    monkeypatch.setattr(module, "ANALYSES", {**counted, "reparameterisation": interrupt})
+    counted = module.question
+    stopped = replace(counted("reparameterisation"), ask=interrupt)
+    monkeypatch.setattr(module, "question", lambda name: stopped if name == stopped.name else counted(name))
     with pytest.raises(KeyboardInterrupt):
         analyze(path, QUICK, out=out)
     assert calls == ["slots", "distance"]
     assert not (out / "result.json").exists()
-    monkeypatch.setattr(module, "ANALYSES", counted)
+    monkeypatch.setattr(module, "question", counted)
     resumed = analyze(path, QUICK, out=out)
     assert calls == list(ANALYSES)
     assert resumed.findings == analyze(path, QUICK).findings
@@ -318,13 +326,6 @@ def test_a_run_takes_its_own_questions(trained: Path) -> None:
     ):
         analyze(trained, AnalysisConfig(num_tasks=4, only=("emergency",)))
     assert RUN_ANALYSES == ("emergence",)
-
-
-def test_there_must_be_something(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="a checkpoint or run folder must exist; found nothing"):
-        analyze(tmp_path / "nowhere", QUICK)
-    with pytest.raises(InputError, match=r"a checkpoint has a model\.safetensors; found none"):
-        analyze(tmp_path, QUICK)
 
 
 def broken_run(trained: Path, folder: Path, *positions: int) -> tuple[Path, list[str]]:

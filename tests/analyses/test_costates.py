@@ -29,7 +29,7 @@ def test_every_layer_has_every_finding(result: Result) -> None:
     assert set(result.tables["positions"].layer) == {0, 2, 3, 4}
     assert result.arrays["start_costate"].values.shape == (8, 4, 16)
     result.summary()  # fits the schema
-    assert "diagnosis" in result_schema()["$defs"]["finding"]["properties"]["name"]["enum"]
+    assert "diagnosis" in result_schema()["$defs"]["finding_name"]["enum"]
 
 
 def test_credit_is_local_after_the_final_norm_and_at_the_last_token(result: Result) -> None:

@@ -157,7 +157,7 @@ def random_model(arch: str, weights: str, generator: torch.Generator, *, scale: 
 
 def everything(model: ValueLearner, task: TaskConfig) -> Result:
     studied = subject(model, task, num_tasks=32)
-    return merged([question(studied) for question in ANALYSES.values()])
+    return merged([question.ask(studied) for question in ANALYSES.values()])
 
 
 def numbers(result: Result, *, named: bool) -> Iterator[tuple[str, object]]:

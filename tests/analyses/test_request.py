@@ -73,3 +73,10 @@ def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
 def test_two_tasks_are_the_least() -> None:
     with pytest.raises(InputError, match="num_tasks must be at least 2; found 1; option --num-tasks"):
         AnalysisConfig(num_tasks=1)
+
+
+def test_there_must_be_something(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="a checkpoint or run folder must exist; found nothing"):
+        analyze(tmp_path / "nowhere", QUICK)
+    with pytest.raises(InputError, match=r"a checkpoint has a model\.safetensors; found none"):
+        analyze(tmp_path, QUICK)

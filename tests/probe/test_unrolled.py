@@ -158,6 +158,7 @@ def test_the_cheaper_engine_is_chosen(
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("smollm2")
 def test_smollm2_needs_few_hops(smollm2: Any) -> None:
     """Two rollouts of 32 + 32 tokens: less than 1 % is left out within 5 hops, at a fraction of unrolling's time."""
     model, layers, text = smollm2.model, (0, 15, 22), relaxed_batches.__doc__ or ""

@@ -6,10 +6,10 @@ import pytest
 
 from valuelens.analyses import Control, Finding, result_schema
 from valuelens.analyses.report._numbers import interval_words, readable
-from valuelens.analyses.report._phrases import PHRASES, SECTIONS
+from valuelens.analyses.report._phrases import PHRASES, sections_of
 from valuelens.analyses.report._sentences import is_missing, sentence, shown, shown_control, shown_interval
 
-NAMES = result_schema()["$defs"]["finding"]["properties"]["name"]["enum"]
+NAMES = result_schema()["$defs"]["finding_name"]["enum"]
 LISTS = {"value_lens": [1.0, 0.54321, 0.12345], "weights": [1.34, 1.27, -1.41]}
 CONTROL_LISTS = {
     "value_lens": [1.0, 2.0, 3.25],
@@ -47,7 +47,7 @@ def finding(name: str, **changes: object) -> Finding:
 @each_name
 def test_every_name_has_a_sentence_and_a_section(name: str) -> None:
     assert name in PHRASES
-    assert [section for section, names in SECTIONS.items() if name in names] != []
+    assert [section for section, names in sections_of([]).items() if name in names] != []
 
 
 @each_name

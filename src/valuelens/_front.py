@@ -1,0 +1,82 @@
+"""What the command line does besides asking, as functions: doctor, demo, the list of questions, starting afresh."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from valuelens import _doctor, _verbs
+from valuelens.models import InputError, lm
+
+_UNFINISHED = {"cache", "tables", "arrays.safetensors"}
+"""What an interrupted analysis leaves."""
+
+
+def doctor(model: str | Path | None = None) -> pd.DataFrame:
+    """Look at what commonly goes wrong: `valuelens doctor`.
+
+    Args:
+        model: A checkpoint of either kind that should be usable, if any: a path, or a name on the hub.
+
+    Returns:
+        A line for each thing that was looked at: `what`, `state` (`broken` only for what is needed) and `found`.
+
+    Example:
+        >>> import valuelens as vl
+        >>> vl.doctor().columns.tolist()
+        ['what', 'state', 'found']
+    """
+    return pd.DataFrame([check.plain() for check in _doctor.checks(model)])
+
+
+def demo(
+    out: str | Path = "demo", *, seed: int = 0, jobs: int | None = None, overwrite: bool = False
+) -> dict[str, Any]:
+    """Train three small models, analyse them and write one report: `valuelens demo`, three minutes on two cores.
+
+    Args:
+        out: Folder for runs, results and the report; a second call goes on from what is there.
+        seed: Decides everything random.
+        jobs: Processes, one thread each; one per core if none.
+        overwrite: Start afresh.
+
+    Returns:
+        `report`, where it is, and `verdicts` by part.
+    """
+    return _verbs.demo(Path(out), seed=seed, jobs=jobs, overwrite=overwrite, progress=False)
+
+
+def questions() -> list[str]:
+    """The names that `AnalysisConfig(only=...)` takes: `valuelens analyze --list`.
+
+    Example:
+        >>> import valuelens as vl
+        >>> vl.questions()[:3]
+        ['slots', 'distance', 'reparameterisation']
+    """
+    return _verbs.questions()
+
+
+def clear(folder: str | Path) -> None:
+    """Remove what valuelens wrote into a folder, and nothing else, as `--overwrite` does.
+
+    Args:
+        folder: Of a run, a series or a result. One that does not exist is clear.
+
+    Raises:
+        InputError: It holds other things, and no run, series or result of valuelens.
+    """
+    folder = Path(folder)
+    there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if not there & {"config.json", "result.json"} and there - _UNFINISHED:
+        must = "a folder to clear must hold a run, a series or a result"
+        raise InputError(must, f"found {', '.join(sorted(there)[:3])}", str(folder))
+    _verbs.clear(folder, *(["step-????????"] if _is_series(folder) else []))
+
+
+def _is_series(folder: Path) -> bool:
+    try:
+        lm.load_lm_config(folder / "config.json")
+    except InputError:
+        return False
+    return True
