@@ -148,3 +148,10 @@ def test_a_definition_of_ours_is_told_as_ours() -> None:
                 assert definition.value in standing[names[0]], f"{file.name}: {names[0]}"
                 seen.add(names[0])
     assert len(seen) > 50
+
+
+def test_every_picture_is_shown_with_words_and_all_are_small() -> None:
+    shown = re.findall(r"!\[([^\]]*)\]\(pictures/([\w-]+\.webp)\)", (DOCS / "gallery.md").read_text())
+    assert {name for _, name in shown} == {file.name for file in DOCS.glob("pictures/*")}
+    assert all(len(words) > 30 for words, _ in shown)
+    assert sum(file.stat().st_size for file in DOCS.glob("pictures/*")) < 600_000
