@@ -37,7 +37,8 @@ def main(demo: Path) -> None:
             page = vl.write_report({result: vl.load_result(demo / result)}, Path(mkdtemp()) / "report.html")
             browser.get(page.as_uri())
             if result == RESULTS[0]:
-                _save(browser, "section.verdict", "report")
+                _save(browser, "section.verdict", "report", tallest=352)
+                _save(browser, "section.verdict", "verdict")
             for name in browser.execute_script(_SECTIONS):
                 _save(browser, f"#{name} figure .card", name.partition("-")[2])
     finally:
@@ -50,9 +51,9 @@ _BOX = """const box = document.querySelector(arguments[0]).getBoundingClientRect
     return {x: box.x + scrollX, y: box.y + scrollY, width: box.width, height: box.height}"""
 
 
-def _save(browser: webdriver.Chrome, selector: str, name: str) -> None:
+def _save(browser: webdriver.Chrome, selector: str, name: str, *, tallest: int = TALLEST) -> None:
     where = browser.execute_script(_BOX, selector)
-    clip = {**where, "height": min(where["height"], TALLEST), "scale": 1}
+    clip = {**where, "height": min(where["height"], tallest), "scale": 1}
     taken = browser.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip, "captureBeyondViewport": True})
     picture = Image.open(io.BytesIO(base64.b64decode(taken["data"]))).convert("RGB")
     picture.save(FOLDER / f"{name}.webp", quality=70, method=6)
