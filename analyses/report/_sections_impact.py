@@ -83,6 +83,7 @@ def _arc(result: Result, drawn: Drawn) -> Section:
         pictures=drawn.get("arc"),
         sentences=[arc_words(result, name) for name in names],
         table=tables[names[0]] if len(names) == 1 else _NOTHING,
+        table_open=True,
         folds=[*folds, *_checkpoint_folds(result)],
     )
 
@@ -122,6 +123,7 @@ def _section(
     pictures: list[tuple[Markup, str]] | None = None,
     sentences: list[str],
     table: Table = _NOTHING,
+    table_open: bool = False,
     folds: list[Fold] | None = None,
 ) -> Section:
     return Section(
@@ -130,8 +132,8 @@ def _section(
         pictures=pictures or [],
         sentences=sentences,
         notes=notes(key, result.findings, result.provenance),
-        notes_folded=True,
         table=table,
+        table_open=table_open,
         folds=folds or [],
     )
 

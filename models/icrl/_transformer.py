@@ -8,6 +8,8 @@ vectors and carry TransformerLens' names and shapes.
 import math
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 from einops import rearrange
@@ -91,6 +93,13 @@ class Transformer(ValueLearner):
         if model.positions:
             self.hook_pos_embed = HookPoint()
         self.setup()
+
+    @property
+    def cfg(self) -> SimpleNamespace:
+        """What an `ActivationCache` asks of a model with heads and MLPs."""
+        first: Any = self.blocks[0]
+        heads, _, d_model = first.attn.W_O.shape
+        return SimpleNamespace(n_layers=self.num_layers, n_heads=heads, d_model=d_model, attn_only=False)
 
     def prompt(
         self, context: Context, queries: Float[Tensor, "batch query feature"] | None = None
