@@ -193,7 +193,7 @@ def _groups(models: Mapping[str, Result], head: str, name: str, index: Mapping[s
 
 
 def _by_place(findings: list[Finding]) -> dict[str, Finding]:
-    places = {}
+    places: dict[str, Finding] = {}
     for finding in findings:
         layer, series = finding.index.get("layer"), finding.index.get("series", "pooled")
         words = [] if layer is None else [_LAYERS.get(str(layer), f"layer {layer}")]
