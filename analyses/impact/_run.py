@@ -58,9 +58,11 @@ def impact_run(
         **_settings(config),
         "gains": config.gains and content_hash(config.gains),
     }
+    table = None if config.gains is None else _given(config.gains, found)
+    if execution.ready:
+        execution.ready()
     if out is not None and (result := finished(out, request)):
         return result
-    table = None if config.gains is None else _given(config.gains, found)
     cache = execution.cache or (None if out is None else out / "cache")
     asker = Asker(config=config, execution=execution, cache=cache, progress=progress)
     runs = config.rl_seeds if table is None and sources[0].task else 0

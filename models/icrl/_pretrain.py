@@ -78,7 +78,7 @@ def pretrain(
         num_seeds: Models to train.
         jobs: Processes, one thread each.
         device: Where the model is; tasks are drawn on the CPU, so that they are the same everywhere.
-        progress: Called as progress(steps, seed), with several processes once for each finished seed.
+        progress: Called as progress(steps, seed), with several processes a few times a second.
 
     Returns:
         The last checkpoint of each seed.

@@ -18,7 +18,7 @@ from transformers.models.auto.modeling_auto import (
 from transformers.utils import logging
 
 from valuelens.models._devices import device as existing_device
-from valuelens.models._errors import InputError, told
+from valuelens.models._errors import InputError, did_you_mean, told
 from valuelens.models.lm._language_model import LanguageModel
 from valuelens.models.lm._merged import base_of, merged
 from valuelens.models.lm._sources import CONFIG, Source, located, read_config
@@ -56,9 +56,8 @@ def load_language_model(
             or its tokenizer is another model's.
     """
     if dtype not in DTYPES:
-        raise InputError(
-            f"the dtype must be one of {', '.join(DTYPES)}", f"found {dtype!r}", "option --dtype"
-        )
+        found_name = f"found {dtype!r}{did_you_mean(dtype, DTYPES)}"
+        raise InputError(f"the dtype must be one of {', '.join(DTYPES)}", found_name, "option --dtype")
     place, found = existing_device(device), located(source, revision)
     if base is not None and found.kind != "adapter":
         raise InputError(

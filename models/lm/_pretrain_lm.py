@@ -61,7 +61,7 @@ def pretrain_lm(
         num_seeds: Series to train.
         jobs: Processes, one thread each.
         device: Where the model is; texts are drawn on the CPU, so that they are the same everywhere.
-        progress: Called as progress(steps, seed), with several processes once for each finished seed.
+        progress: Called as progress(steps, seed), with several processes a few times a second.
 
     Returns:
         The last checkpoint of each seed.
