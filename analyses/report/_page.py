@@ -20,7 +20,13 @@ from valuelens.analyses.report._figures import pictures
 from valuelens.analyses.report._files import linked_files
 from valuelens.analyses.report._glossary import marked_terms, used_terms
 from valuelens.analyses.report._groups import groups_table, groups_title
-from valuelens.analyses.report._inline import inline_svg, page_script, script_source, template_text
+from valuelens.analyses.report._inline import (
+    figure_css,
+    inline_svg,
+    page_script,
+    script_source,
+    template_text,
+)
 from valuelens.analyses.report._notes import INTRODUCTIONS, TITLES, definitions, limitations, notes
 from valuelens.analyses.report._origin import model_words, origin_words, sources
 from valuelens.analyses.report._origin_costates import language_model_subject
@@ -279,7 +285,7 @@ def _environment() -> Environment:
     environment.globals["used_terms"] = used_terms
     script = page_script()
     environment.globals["css"] = Markup("\n").join(
-        Markup(template_text(name)) for name in ("report.css", "figures.css")
+        (figure_css(), *(Markup(template_text(name)) for name in ("report.css", "figures.css")))
     )
     environment.globals["script"] = script
     environment.globals["script_source"] = Markup(script_source(script))
