@@ -62,7 +62,7 @@ def costate_run(
     source: RolloutSource,
     config: CostateConfig | None = None,
     *,
-    out: Path | None = None,
+    out: str | Path | None = None,
     said: Said | None = None,
     progress: Progress | None = None,
 ) -> Result:
@@ -79,7 +79,7 @@ def costate_run(
     Raises:
         InputError: As `costates`, `generate` and `read_rollouts`; or `out` holds another result.
     """
-    started = time.monotonic()
+    started, out = time.monotonic(), None if out is None else Path(out)
     config = replace(config or CostateConfig(), sampling=source.sampling)
     chosen_layers(config.layers, language_model.num_layers)  # refused before anything is sampled
     asked = _asked(language_model, source, config)

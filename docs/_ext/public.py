@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Iterator
 from functools import cache
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -169,7 +170,16 @@ def _plain(part: str) -> str:
     )  # *stressed* stays so
     kept = re.sub(r"^( *)\* ", "\\1\x00 ", kept, flags=re.MULTILINE)  # so does a bullet
     kept = kept.replace("*", r"\*").replace("\x00", "*")
-    return re.sub(r"(?<=\w)_(?!\w)", r"\\_", kept)
+    kept = re.sub(r"(?<=\w)_(?!\w)", r"\\_", kept)
+    return re.sub(r"theory ([AB]\d+)\b", lambda m: f"`{m[0]} <../theory.html#{theory()[m[1]]}>`__", kept)
+
+
+@cache
+def theory() -> dict[str, str]:
+    """By section of the page of theory: the anchor of its heading."""
+    page = (Path(__file__).parents[1] / "theory.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^### (([AB]\d+) .*)$", page, re.MULTILINE)
+    return {section: re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title, section in headings}
 
 
 def _docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:

@@ -78,6 +78,15 @@ def test_the_reference_of_commands_holds_every_option(site: Path) -> None:
 
 
 @pytest.mark.slow
+def test_docstrings_lead_to_the_theory_that_they_cite(site: Path) -> None:
+    anchors = set(re.findall(r'id="([^"]+)"', (site / "theory.html").read_text(encoding="utf-8")))
+    pages = [page.read_text(encoding="utf-8") for page in (site / "reference").glob("*.html")]
+    cited = [anchor for page in pages for anchor in re.findall(r'href="\.\./theory\.html#([^"]+)"', page)]
+    assert len(cited) > 100
+    assert set(cited) <= anchors
+
+
+@pytest.mark.slow
 def test_the_site_needs_no_network(site: Path) -> None:
     for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
@@ -148,3 +157,11 @@ def test_a_definition_of_ours_is_told_as_ours() -> None:
                 assert definition.value in standing[names[0]], f"{file.name}: {names[0]}"
                 seen.add(names[0])
     assert len(seen) > 50
+
+
+def test_every_picture_is_shown_with_words_and_all_are_small() -> None:
+    pages = (DOCS / "gallery.md").read_text() + (ROOT / "README.md").read_text()
+    shown = re.findall(r"!\[([^\]]*)\]\((?:docs/)?pictures/([\w-]+\.webp)\)", pages)
+    assert {name for _, name in shown} == {file.name for file in DOCS.glob("pictures/*")}
+    assert all(len(words) > 30 for words, _ in shown)
+    assert sum(file.stat().st_size for file in DOCS.glob("pictures/*")) < 600_000
