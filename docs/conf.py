@@ -32,6 +32,8 @@ autodoc_inherit_docstrings = False
 maximum_signature_line_length = 100
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
+napoleon_use_rtype = False
+python_use_unqualified_type_names = True
 napoleon_attr_annotations = False
 napoleon_custom_sections = ["Source"]
 
@@ -42,4 +44,6 @@ def setup(app):  # noqa: D103
 
 def _links_as_here(app, docname, source):
     """On disk the benchmark pages lie beside `docs/`; here they are pages of it, by a link from `docs/benchmarks`."""
-    source[0] = re.sub(r"\[([^\]]+)\]\(\.\./benchmarks/(\w+)\.md\)", r"{doc}`\1 </benchmarks/\2>`", source[0])
+    source[0] = re.sub(
+        r"\[([^\]]+)\]\((?:\.\./)+benchmarks/(\w+)\.md\)", r"{doc}`\1 </benchmarks/\2>`", source[0]
+    )
