@@ -51,10 +51,10 @@ _TENTHS = {
 
 
 def analyze(
-    path: Path,
+    path: str | Path,
     config: AnalysisConfig | None = None,
     *,
-    out: Path | None = None,
+    out: str | Path | None = None,
     jobs: int = 1,
     progress: Progress | None = None,
     ready: Callable[[], None] | None = None,
@@ -77,6 +77,7 @@ def analyze(
         InputError: There is nothing to analyse (or nothing usable), a name is unknown, or `out` holds another result.
     """
     started, config = time.monotonic(), config or AnalysisConfig()
+    path, out = Path(path), None if out is None else Path(out)
     if config.adapter:
         return analyze_adapter(path, config, out=out, progress=progress, ready=ready)
     if not path.exists() and entry_of(path) is None:

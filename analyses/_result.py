@@ -225,13 +225,14 @@ def result_schema() -> dict[str, Any]:
     return schema
 
 
-def save_result(result: Result, folder: Path) -> None:
+def save_result(result: Result, folder: str | Path) -> None:
     """Write `result.json`, `arrays.safetensors` and `tables/*.parquet`, each whole or not at all.
 
     Args:
         result: What to save.
         folder: Created if needed.
     """
+    folder = Path(folder)
     text = json.dumps(result.summary(), indent=2, allow_nan=False, ensure_ascii=False)
     for name, table in result.tables.items():
         with atomic_path(folder / "tables" / f"{name}.parquet") as temporary:

@@ -30,7 +30,7 @@ def impact_run(
     sources: RolloutSource | Sequence[RolloutSource],
     config: ImpactConfig | None = None,
     *,
-    out: Path | None = None,
+    out: str | Path | None = None,
     execution: Execution | None = None,
     progress: Progress | None = None,
 ) -> Result:
@@ -48,6 +48,7 @@ def impact_run(
         InputError: No checkpoint can be scored, architectures differ, or `out` holds another result.
     """
     started, config, execution = time.monotonic(), config or ImpactConfig(), execution or Execution()
+    out = None if out is None else Path(out)
     sources = [sources] * len(found) if isinstance(sources, RolloutSource) else sources
     config = replace(config, score=replace(config.score, sampling=sources[0].sampling))
     hashes = {member.name: member.identity for member in found}

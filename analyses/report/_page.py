@@ -83,7 +83,7 @@ class _Chapter:
 
 
 def write_report(
-    results: Mapping[str, Result], out: Path, *, folders: Mapping[str, Path] | None = None
+    results: Mapping[str, Result], out: str | Path, *, folders: Mapping[str, Path] | None = None
 ) -> Path:
     """Write one HTML file that needs nothing else: no network, no model.
 
@@ -101,7 +101,7 @@ def write_report(
     """
     if not results:
         raise ValueError("a report needs at least one result; found none; write_report")
-    known = folders or {}
+    known, out = folders or {}, Path(out)
     chapters = [
         _chapter(number, title, result, linked_files(known.get(title), out))
         for number, (title, result) in enumerate(results.items())

@@ -29,7 +29,7 @@ def require_pdf() -> Any:
     raise InputError("a PDF needs weasyprint and pango", _HOW.format(found), "option --pdf")
 
 
-def write_pdf(page: Path) -> Path:
+def write_pdf(page: str | Path) -> Path:
     """Write a report as a PDF beside its HTML, complete: folded parts are open.
 
     Args:
@@ -45,7 +45,7 @@ def write_pdf(page: Path) -> Path:
     # it names every CSS rule that only browsers know
     for name in ("weasyprint", "fontTools"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    out = page.with_suffix(".pdf")
+    out = Path(page).with_suffix(".pdf")
     document = weasyprint.HTML(filename=str(page)).render()
     with atomic_path(out) as temporary:
         document.write_pdf(str(temporary))

@@ -1,6 +1,7 @@
 """The sections of a ranking of checkpoints: choice, diagnosis, arc, judgement, RL runs."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from markupsafe import Markup
 
@@ -77,15 +78,15 @@ def _arc(result: Result, drawn: Drawn) -> Section:
         for name, table in tables.items()
         if len(names) > 1
     ]
-    return _section(
+    section = _section(
         "arc",
         result,
         pictures=drawn.get("arc"),
         sentences=[arc_words(result, name) for name in names],
         table=tables[names[0]] if len(names) == 1 else _NOTHING,
-        table_open=True,
         folds=[*folds, *_checkpoint_folds(result)],
     )
+    return replace(section, table_open=True)
 
 
 def _judgement(result: Result, drawn: Drawn) -> Section:
@@ -123,7 +124,6 @@ def _section(
     pictures: list[tuple[Markup, str]] | None = None,
     sentences: list[str],
     table: Table = _NOTHING,
-    table_open: bool = False,
     folds: list[Fold] | None = None,
 ) -> Section:
     return Section(
@@ -133,7 +133,6 @@ def _section(
         sentences=sentences,
         notes=notes(key, result.findings, result.provenance),
         table=table,
-        table_open=table_open,
         folds=folds or [],
     )
 

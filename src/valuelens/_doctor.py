@@ -12,6 +12,7 @@ from typing import Any
 
 from valuelens import _doctor_machine as machine
 from valuelens._check import Check, Dubious, State
+from valuelens._interrupt import interruptible, nothing
 from valuelens._terminal import bar
 
 _NEEDED = (
@@ -52,7 +53,10 @@ def checks(model: str | Path | None, *, progress: bool = False) -> list[Check]:
     """
     found = [_python(), *(_package(name) for name in _NEEDED)]
     found += [_optional(name, use) for name, use in _OPTIONAL.items()]
-    with bar("doctor", show=progress) as told:
+    with (
+        interruptible(nothing, "a look at the machine keeps nothing"),
+        bar("doctor", show=progress) as told,
+    ):
         for k, (what, look) in enumerate(machine.LOOKS.items()):
             told(what, k, len(machine.LOOKS))
             found.append(guarded(what, look))

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,7 @@ def costates(given: Mapping[str, Any], *, progress: bool) -> tuple[Result, str |
             base=given.get("base"),
             dtype=given["dtype"],
             device=given["device"],
+            progress=partial(step, "loading the model"),
         )
         source = _rollout_source(given)
         step("rollouts", 0, 1)

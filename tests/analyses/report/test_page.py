@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from html import escape, unescape
 from pathlib import Path
-from urllib.parse import unquote
 
 import pytest
 import torch
@@ -20,7 +19,6 @@ from valuelens.analyses import (
     distance,
     merged,
     reparameterisation,
-    save_result,
     slots,
     subject,
     verdict,
@@ -300,22 +298,6 @@ def test_headings_come_in_order_and_places_exist(page: Page, trained: Result) ->
         assert set(re.findall(r'href="#([^"]+)"', html)) <= set(places)
         assert html.count("<caption>") == html.count("<table")
         assert not re.search(r"<th(?! scope=|ead)", html)
-
-
-def test_numbers_lead_to_their_files(page: Page, trained: Result, tmp_path: Path) -> None:
-    folder = tmp_path / "re sults"
-    save_result(trained, folder)
-    (folder / "figures").mkdir()
-    (folder / "figures" / "value_lens.svg").write_text("<svg/>")
-    drawn = without_pictures(trained)
-    html = write_report({"a": drawn}, tmp_path / "page" / "r.html", folders={"a": folder}).read_text("utf-8")
-    addresses = set(re.findall(r'href="(\.\.[^"]*)"', html))
-    assert {unquote(each) for each in addresses} == {
-        f"../re sults/{name}" for name in ("result.json", "arrays.safetensors", "figures/value_lens.svg")
-    }
-    assert all((tmp_path / "page" / unquote(each)).is_file() for each in addresses)
-    assert 'From <a href="../re%20sults/result.json">result.json</a>.</caption>' in html
-    assert "../" not in page({"a": drawn})
 
 
 def test_an_unknown_finding_is_not_lost(page: Page, trained: Result) -> None:

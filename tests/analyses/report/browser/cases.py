@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from valuelens.analyses import ANALYSES, Result, load_result, merged, subject, verdict
-from valuelens.models.icrl import ModelConfig, TaskConfig, build
+from valuelens.models.icrl import ModelConfig, RunConfig, TaskConfig, build
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 QUICK = tuple(name for name in ANALYSES if name not in ("identify", "generalisation"))
@@ -28,12 +28,13 @@ def default() -> Result:
 def untrained(num_layers: int = 10, asked: tuple[str, ...] = QUICK) -> Result:
     """A model as it is drawn, by so many questions on 8 tasks."""
     settings = ModelConfig(num_layers=num_layers)
+    run = RunConfig(model=settings).model_dump()
     studied = subject(
         build(settings, TaskConfig(), torch.Generator().manual_seed(0)), TaskConfig(), num_tasks=8
     )
     whole = merged(
         [ANALYSES[name].ask(studied) for name in asked],
-        provenance={"config": {"task": {"gamma": 0.5}, "model": {"num_layers": num_layers}}},
+        provenance={"config": run, "versions": {"torch": "2"}},
     )
     return replace(whole, verdict=verdict(whole))
 

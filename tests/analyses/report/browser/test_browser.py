@@ -20,6 +20,18 @@ return [...document.querySelectorAll('body *')]
 DRAWN = (
     "return [...document.querySelectorAll('svg')].filter(e => e.getBoundingClientRect().height > 50).length"
 )
+FIGURES = """
+return [...document.querySelectorAll('figure')]
+  .map(e => [e.getBoundingClientRect().height, getComputedStyle(e).breakInside]);
+"""
+HIDDEN = """
+const folds = [...document.querySelectorAll('details')].filter(e => !e.closest('details details'));
+return folds.filter(e => /How to read/.test(e.querySelector('summary').innerText))
+  .filter(e => [...e.querySelectorAll('li, p')].some(x => x.getBoundingClientRect().height === 0))
+  .map(e => e.innerText.slice(0, 80));
+"""
+PAGE = 1001
+"""Pixels of height between the margins of A4: 297 mm less twice 16."""
 RULES = {
     *("color-contrast", "document-title", "heading-order", "html-has-lang", "landmark-one-main", "region"),
     *("link-name", "list", "meta-viewport", "nested-interactive", "page-has-heading-one", "summary-name"),
@@ -48,6 +60,28 @@ def test_it_can_be_read_in_the_dark(viewer, case, name):
     assert violations(viewer.audit("color-contrast")) == []
     ink, paper = viewer("const s = getComputedStyle(document.body); return [s.color, s.backgroundColor]")
     assert brightness(ink) > 180 > 60 > brightness(paper)
+
+
+@pytest.mark.parametrize("name", ["default", "LM of 30 layers", "ranking", "four"])
+def test_it_can_be_printed(viewer, case, name):
+    """What is folded to be read stands open; nothing is wider than paper, no figure taller or split."""
+    viewer.open(case(name).report).paper()
+    assert viewer(WIDER) == []
+    assert viewer("return document.documentElement.scrollWidth") <= 672
+    heights, kept = zip(*viewer(FIGURES), strict=True)
+    assert 0 < min(heights) < max(heights) < PAGE
+    assert set(kept) == {"avoid"}
+    assert viewer(HIDDEN) == []
+    assert viewer("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
+def test_no_script_but_its_own_runs(viewer, case, offline_browser):
+    viewer.open(case("all but one failed").report)
+    viewer(
+        "const s = document.createElement('script'); s.textContent = 'foreign = 1'; document.body.append(s)"
+    )
+    assert viewer("return window.foreign") is None
+    assert ["script-src" in each["message"] for each in offline_browser.get_log("browser")] == [True]
 
 
 def brightness(color: str) -> float:
