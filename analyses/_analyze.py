@@ -1,9 +1,8 @@
 """Every question on a checkpoint or on a whole run, resumable for each checkpoint and question."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from valuelens.analyses._request import AnalysisConfig, Place, Progress, Unit, f
 from valuelens.analyses._result import Result, merged, save_result
 from valuelens.analyses._subject import Subject, subject
 from valuelens.analyses._verdict import verdict
-from valuelens.models import InputError
+from valuelens.models import InputError, deaf, did_you_mean, nearest
 from valuelens.models.icrl import (
     CheckpointPath,
     checkpoint_hash,
@@ -40,14 +39,25 @@ from valuelens.models.icrl import (
 )
 from valuelens.models.lm import is_language_model
 
+_TENTHS = {
+    "slots": 2,
+    "reparameterisation": 5,
+    "convergence": 10,
+    "neu": 5,
+    "identify": 40,
+    "generalisation": 50,
+}
+"""Tenths of a second that questions take, about, where they are not some 3: progress counts in them."""
+
 
 def analyze(
-    path: Path,
+    path: str | Path,
     config: AnalysisConfig | None = None,
     *,
-    out: Path | None = None,
+    out: str | Path | None = None,
     jobs: int = 1,
     progress: Progress | None = None,
+    ready: Callable[[], None] | None = None,
 ) -> Result:
     """Answer every question on a checkpoint, or on a run (then also emergence).
 
@@ -60,16 +70,18 @@ def analyze(
         config: What to ask and how to measure; with an adapter see `analyze_adapter`.
         out: Folder of the result, and of partial results from which an interrupted analysis goes on.
         jobs: Processes, one thread each.
-        progress: Called as progress(what, done, total).
+        progress: Called as progress(what, done, total), in about tenths of seconds.
+        ready: Called once the request is known to be sound, before `out` is looked at.
 
     Raises:
         InputError: There is nothing to analyse (or nothing usable), a name is unknown, or `out` holds another result.
     """
     started, config = time.monotonic(), config or AnalysisConfig()
+    path, out = Path(path), None if out is None else Path(out)
     if config.adapter:
-        return analyze_adapter(path, config, out=out, progress=progress)
+        return analyze_adapter(path, config, out=out, progress=progress, ready=ready)
     if not path.exists() and entry_of(path) is None:
-        raise InputError("a checkpoint or run folder must exist", "found nothing", str(path))
+        raise InputError("a checkpoint or run folder must exist", f"found nothing{nearest(path)}", str(path))
     if is_language_model(path):
         found = "found a language model: `valuelens costates` is meant"
         raise InputError("analyze takes in-context value learners", found, str(path))
@@ -80,6 +92,8 @@ def analyze(
     places, hashes = list(usable), {place.label: sha256 for place, sha256 in usable.items()}
     brought = {name: installed(name) for name in config.only if name not in (*ANALYSES, *RUN_ANALYSES)}
     asked = request(places, hashes, config, brought)
+    if ready:
+        ready()
     if out is not None and (result := finished(out, asked)):
         return result
     everywhere = places[0].alone or config.full
@@ -116,11 +130,14 @@ def analyze(
 
 def _answers(units: list[Unit], jobs: int, progress: Progress | None) -> Iterator[Result]:
     work = [delayed(_answer)(unit) for unit in units]
-    for done, (unit, part) in enumerate(
-        zip(units, Parallel(n_jobs=jobs, return_as="generator")(work), strict=True), 1
-    ):
+    costs = [_TENTHS.get(unit.name, 3) for unit in units]
+    if progress:
+        progress("loading", 0, sum(costs))
+    with deaf():
+        parts = Parallel(n_jobs=jobs, return_as="generator")(work)
+    for k, (unit, part) in enumerate(zip(units, parts, strict=True), 1):
         if progress:
-            progress(f"{unit.name} {unit.place.label}", done, len(units))
+            progress(f"{unit.name} {unit.place.label}", sum(costs[:k]), sum(costs))
         yield part
 
 
@@ -218,12 +235,9 @@ def _known(only: Sequence[str], *, run: bool) -> tuple[str, ...]:
     possible = (*ours, *installed_names())
     for name in only:
         if name not in possible:
-            close = get_close_matches(name, possible, n=1)
-            hint = f" (did you mean {close[0]}?)" if close else ""
             scope = "" if run else " on a single checkpoint"
-            raise InputError(
-                f"--only takes {', '.join(possible)}{scope}", f"found {name!r}{hint}", "option --only"
-            )
+            found = f"found {name!r}{did_you_mean(name, possible)}"
+            raise InputError(f"--only takes {', '.join(possible)}{scope}", found, "option --only")
     return tuple(name for name in possible if name in only)
 
 

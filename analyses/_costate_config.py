@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from valuelens.models import InputError
+from valuelens.models import InputError, did_you_mean
 from valuelens.probe import Baseline, LossType, Positions, Sampling, Scale, unsupported
 
 Objective = Literal["surrogate", "reward"]
@@ -82,7 +82,8 @@ class CostateConfig:
         ):
             if value not in offered:
                 why = unsupported({"loss_type": value}) if option == "--loss-type" else {}
-                found = f"found {value!r}" + "".join(f" ({each})" for each in why.values())
+                hint = "".join(f" ({each})" for each in why.values()) or did_you_mean(value, offered)
+                found = f"found {value!r}{hint}"
                 raise InputError(f"{option} takes {', '.join(offered)}", found, f"option {option}")
         for option, number, least in (
             ("--micro-batch", self.micro_batch, 1),

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from valuelens.analyses._costate_config import CostateConfig, chosen_layers
@@ -61,7 +62,7 @@ def costate_run(
     source: RolloutSource,
     config: CostateConfig | None = None,
     *,
-    out: Path | None = None,
+    out: str | Path | None = None,
     said: Said | None = None,
     progress: Progress | None = None,
 ) -> Result:
@@ -78,14 +79,14 @@ def costate_run(
     Raises:
         InputError: As `costates`, `generate` and `read_rollouts`; or `out` holds another result.
     """
-    started = time.monotonic()
+    started, out = time.monotonic(), None if out is None else Path(out)
     config = replace(config or CostateConfig(), sampling=source.sampling)
     chosen_layers(config.layers, language_model.num_layers)  # refused before anything is sampled
     asked = _asked(language_model, source, config)
     if out is not None and (result := finished(out, asked)):
         return result
     with one_thread():
-        rollouts = rollouts_of(language_model, source)
+        rollouts = rollouts_of(language_model, source, progress)
         task = source.task.task if source.task else None
         result = costates(language_model, rollouts, config, task=task, said=said, progress=progress)
     mask = str(result.provenance["mask"])
@@ -95,18 +96,22 @@ def costate_run(
     return result
 
 
-def rollouts_of(language_model: LanguageModel, source: RolloutSource) -> Rollouts:
+def rollouts_of(
+    language_model: LanguageModel, source: RolloutSource, progress: Progress | None = None
+) -> Rollouts:
     """Sample the rollouts of a model, or read them.
 
     Args:
         language_model: Samples, or has the tokenizer and vocabulary of the files.
         source: Where they come from.
+        progress: Called as progress("rollouts", tokens done, most there can be) where they are sampled.
 
     Raises:
         InputError: As `generate` and `read_rollouts`.
     """
     if source.task is not None:
-        return generate(language_model, source.task.task, source.generate)
+        told = None if progress is None else partial(progress, "rollouts")
+        return generate(language_model, source.task.task, source.generate, progress=told)
     config = ReadConfig(
         vocabulary=int(language_model.model.config.get_text_config().vocab_size),
         context_window=language_model.context_window,

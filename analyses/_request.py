@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 from valuelens.analyses._questions import Installed
 from valuelens.analyses._result import Result, load_result, save_result
-from valuelens.models import InputError, clear_temporaries
+from valuelens.models import InputError, clear_temporaries, did_you_mean
 from valuelens.models.icrl import Adapter, CheckpointPath, content_hash
 
 Precision = Literal["float64", "float32"]
@@ -54,7 +54,8 @@ class AnalysisConfig:
         if self.num_tasks < 2:
             raise InputError("num_tasks must be at least 2", f"found {self.num_tasks}", "option --num-tasks")
         if self.dtype not in get_args(Precision):
-            raise InputError("dtype must be float64 or float32", f"found {self.dtype!r}", "option --dtype")
+            found = f"found {self.dtype!r}{did_you_mean(self.dtype, get_args(Precision))}"
+            raise InputError("dtype must be float64 or float32", found, "option --dtype")
 
 
 @dataclass(frozen=True, slots=True)

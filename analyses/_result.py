@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from valuelens.models import InputError, atomic_path
+from valuelens.models import InputError, atomic_path, nearest
 
 Definition = Literal["source", "audit", "derived", "choice"]
 Scalar = float | int | str | None
@@ -225,13 +225,14 @@ def result_schema() -> dict[str, Any]:
     return schema
 
 
-def save_result(result: Result, folder: Path) -> None:
+def save_result(result: Result, folder: str | Path) -> None:
     """Write `result.json`, `arrays.safetensors` and `tables/*.parquet`, each whole or not at all.
 
     Args:
         result: What to save.
         folder: Created if needed.
     """
+    folder = Path(folder)
     text = json.dumps(result.summary(), indent=2, allow_nan=False, ensure_ascii=False)
     for name, table in result.tables.items():
         with atomic_path(folder / "tables" / f"{name}.parquet") as temporary:
@@ -248,7 +249,7 @@ def save_result(result: Result, folder: Path) -> None:
             table_file.unlink()
 
 
-def load_result(folder: Path) -> Result:
+def load_result(folder: Path | str) -> Result:
     """What `save_result` wrote, bit for bit.
 
     Args:
@@ -257,6 +258,7 @@ def load_result(folder: Path) -> Result:
     Raises:
         InputError: There is no result, a file of it is missing or damaged, or it does not fit the schema.
     """
+    folder = Path(folder)
     data = _read_summary(folder / "result.json")
     return Result(
         kind=data["kind"],
@@ -275,7 +277,8 @@ def _read_summary(path: Path) -> dict[str, Any]:
         jsonschema.validate(data, result_schema())
         data["findings"] = tuple(_finding(each) for each in data["findings"])
     except FileNotFoundError:
-        raise InputError("a result folder has a result.json", "found none", str(path.parent)) from None
+        found = "found none" if path.parent.exists() else f"found nothing{nearest(path.parent)}"
+        raise InputError("a result folder has a result.json", found, str(path.parent)) from None
     except (OSError, ValueError, jsonschema.ValidationError) as error:
         found = getattr(error, "message", str(error))
         raise InputError(

@@ -2,8 +2,9 @@
 
 import textwrap
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 
 _LONGEST = 200
@@ -32,6 +33,21 @@ class InputError(ValueError):
     def __reduce__(self) -> tuple[type["InputError"], tuple[str, str, str]]:
         """Pickled by its parts, so that it comes back whole from another process."""
         return type(self), (self.must, self.found, self.where)
+
+
+def did_you_mean(name: object, possible: Iterable[str]) -> str:
+    """` (did you mean NAME?)` with the nearest of the names there are; empty if none is near.
+
+    Args:
+        name: What was asked for.
+        possible: What there is.
+
+    Example:
+        >>> did_you_mean("lable-copy", ["label-copy", "addition"]), did_you_mean("chess", ["addition"])
+        (' (did you mean label-copy?)', '')
+    """
+    close = get_close_matches(str(name), possible, n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
 
 
 @contextmanager

@@ -5,8 +5,12 @@ import hashlib
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
+from difflib import get_close_matches
 from pathlib import Path
+
+from safetensors import SafetensorError
 
 from valuelens.models._errors import InputError
 
@@ -40,13 +44,13 @@ def atomic_path(path: Path) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
+        _share(temporary)
         if temporary.is_dir() and path.is_dir():
             os.replace(path, old)  # a folder cannot be replaced at once: never a half-removed one by its name
         os.replace(temporary, path)
-    except OSError as error:
-        raise InputError(
-            "the output must be writable", f"found {error.strerror or error}", str(path)
-        ) from error
+    except (OSError, SafetensorError) as error:
+        found = getattr(error, "strerror", None) or str(error).replace(temporary.name, path.name)
+        raise InputError("the output must be writable", f"found {found}", str(path)) from error
     finally:
         if old.is_dir() and not path.exists():
             os.replace(old, path)
@@ -74,6 +78,44 @@ def content_hash(path: Path) -> str | None:
         return None
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def nearest(path: Path) -> str:
+    """` (did you mean PATH?)`: the path that exists and differs in one name, the first that is missing; else empty.
+
+    Args:
+        path: Of something that does not exist.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Path(folder, "step-00000100").mkdir()
+        ...     nearest(Path(folder, "stpe-00000100")).replace(folder, "runs")
+        ' (did you mean runs/step-00000100?)'
+    """
+    missing = path
+    while not missing.parent.exists() and missing != missing.parent:
+        missing = missing.parent
+    try:
+        names = [each.name for each in missing.parent.iterdir() if not each.name.startswith(_TEMPORARY)]
+    except OSError:
+        return ""
+    close = get_close_matches(missing.name, names, n=1)
+    meant = missing.parent / close[0] / path.relative_to(missing) if close else None
+    return f" (did you mean {meant}?)" if meant is not None and meant.exists() else ""
+
+
+def _share(temporary: Path) -> None:
+    """Give files the mode that the user's umask gives: safetensors keeps its own to their owner alone."""
+    files = [temporary] if temporary.is_file() else [each for each in temporary.rglob("*") if each.is_file()]
+    closed = [each for each in files if not each.stat().st_mode & 0o077]
+    if closed:
+        probe = temporary.with_name(f"{temporary.name}-mode")
+        probe.touch()
+        mode = stat.S_IMODE(probe.stat().st_mode)
+        probe.unlink()
+        for each in closed:
+            each.chmod(mode)
 
 
 def _remove(path: Path) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from valuelens.models._errors import InputError
 from valuelens.models._files import atomic_path, clear_temporaries
+from valuelens.models._processes import counters, deaf
 
 Progress = Callable[[int, int], None]
 """Called as progress(steps done since the last call, seed)."""
@@ -89,17 +90,30 @@ def train_seeds(
         runs: Configuration of each folder.
         device: Where the models are.
         jobs: Processes.
-        progress: With several processes called once for each finished seed.
+        progress: With several processes called a few times a second.
     """
     if jobs == 1 or len(runs) == 1:
         for run, config in runs.items():
             train(config, run, device, progress)
         return
-    work = [delayed(train)(config, run, device, None) for run, config in runs.items()]
-    steps = next(iter(runs.values())).train.steps
-    for seed in Parallel(n_jobs=jobs, return_as="generator_unordered")(work):
-        if progress:
-            progress(steps, seed)
+    seeds = [config.train.seed for config in runs.values()]
+    before = [0] * len(runs)
+
+    def told(counts: list[int]) -> None:
+        for place, (count, seed) in enumerate(zip(counts, seeds, strict=True)):
+            if progress and count > before[place]:
+                progress(count - before[place], seed)
+            before[place] = count
+
+    with counters(len(runs), told) as counted:
+        work = [
+            delayed(train)(config, run, device, counter)
+            for counter, (run, config) in zip(counted, runs.items(), strict=True)
+        ]
+        with deaf():
+            outcomes = Parallel(n_jobs=jobs, return_as="generator_unordered")(work)
+        for _ in outcomes:
+            pass
 
 
 def optimiser_tensors(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -1,10 +1,11 @@
 """Configurations as frozen pydantic models that refuse unknown keys, and their errors in one line."""
 
+import re
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from valuelens.models._errors import InputError
+from valuelens.models._errors import InputError, did_you_mean
 
 _Settings = TypeVar("_Settings", bound=BaseModel)
 
@@ -50,4 +51,6 @@ def as_input_error(error: ValidationError, where: str) -> InputError:
         must, found = message.split("; ", 1)
         return InputError(must, found, f"{where}, key {key}")
     rule = message.removeprefix("Input should be ").removeprefix("a valid ")
-    return InputError(f"{key} must be {rule}", f"found {first['input']!r}", f"{where}, key {key}")
+    offered = re.findall(r"'([^']*)'", rule) if first["type"] == "literal_error" else []
+    found = f"found {first['input']!r}{did_you_mean(first['input'], offered)}"
+    return InputError(f"{key} must be {rule}", found, f"{where}, key {key}")

@@ -28,12 +28,14 @@ class Execution:
         evict: Finish one checkpoint after another, and remove its files from the hub's cache once it is done.
         cache: Folder of answers, which rankings may share; `cache/` of the result folder if none.
         warn: Called with what a user must know at once.
+        ready: Called once the request is known to be sound, before the result folder is looked at.
     """
 
     workers: Workers = field(default_factory=Workers)
     evict: bool = False
     cache: Path | None = None
     warn: Callable[[str], None] | None = None
+    ready: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

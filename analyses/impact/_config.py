@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
-from valuelens.models import InputError
+from valuelens.models import InputError, did_you_mean
 from valuelens.probe import Sampling
 
 Signal = Literal["auto", "subtractive", "usable", "update-aligned"]
@@ -62,9 +62,8 @@ class ScoreConfig:
             ("--headroom", self.headroom, get_args(Headroom)),
         ):
             if value not in offered:
-                raise InputError(
-                    f"{option} takes {', '.join(offered)}", f"found {value!r}", f"option {option}"
-                )
+                found = f"found {value!r}{did_you_mean(value, offered)}"
+                raise InputError(f"{option} takes {', '.join(offered)}", found, f"option {option}")
         for option, number, least in (
             ("--micro-batch", self.micro_batch, 1),
             ("--max-hops", self.max_hops, 0),
@@ -120,4 +119,5 @@ class ImpactConfig:
             raise InputError("--rl-seeds must be at least 0", f"found {self.rl_seeds}", "option --rl-seeds")
         if self.recipe not in get_args(Recipe):
             offered = ", ".join(get_args(Recipe))
-            raise InputError(f"--recipe takes {offered}", f"found {self.recipe!r}", "option --recipe")
+            found = f"found {self.recipe!r}{did_you_mean(self.recipe, get_args(Recipe))}"
+            raise InputError(f"--recipe takes {offered}", found, "option --recipe")

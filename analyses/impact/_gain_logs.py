@@ -3,13 +3,12 @@
 import json
 import math
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from valuelens.models import InputError
+from valuelens.models import InputError, did_you_mean
 from valuelens.models.lm import reward_columns, rollout_tables
 
 STATE = "trainer_state.json"
@@ -61,8 +60,7 @@ def known_checkpoint(name: str, checkpoints: Sequence[str], where: str) -> str:
     """
     if name in checkpoints:
         return name
-    close = get_close_matches(name, checkpoints, n=1)
-    hint = f" (did you mean {close[0]}?)" if close else f" (there are {', '.join(checkpoints[:3])}, ...)"
+    hint = did_you_mean(name, checkpoints) or f" (there are {', '.join(checkpoints[:3])}, ...)"
     raise InputError("gains must be of checkpoints that are ranked", f"found {name!r}{hint}", where)
 
 

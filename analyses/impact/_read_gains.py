@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from valuelens.analyses.impact._gain_logs import known_checkpoint, logged_runs
 from valuelens.analyses.impact._tables import GAINS
-from valuelens.models import InputError
+from valuelens.models import InputError, nearest
 
 OWN = "given"
 """Recipe of gains that name none."""
@@ -67,13 +67,15 @@ def _table(path: Path) -> pd.DataFrame:
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
     except FileNotFoundError:
-        raise InputError("gains must be a file or a folder", "found none", str(path)) from None
+        raise InputError(
+            "gains must be a file or a folder", f"found none{nearest(path)}", str(path)
+        ) from None
     except pd.errors.EmptyDataError:
         raise InputError("gains must have a run", "found an empty file", str(path)) from None
     except (pd.errors.ParserError, pa.ArrowException, OSError, UnicodeDecodeError) as error:
         told = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"gains must be readable as {path.suffix[1:]}", f"found {told}", str(path)) from None
-    found = f"found {path.name}" if path.exists() else "found none"
+    found = f"found {path.name}" if path.exists() else f"found none{nearest(path)}"
     raise InputError("gains must be a .csv or .parquet file or a folder of TRL runs", found, str(path))
 
 

@@ -30,7 +30,7 @@ def impact_run(
     sources: RolloutSource | Sequence[RolloutSource],
     config: ImpactConfig | None = None,
     *,
-    out: Path | None = None,
+    out: str | Path | None = None,
     execution: Execution | None = None,
     progress: Progress | None = None,
 ) -> Result:
@@ -48,6 +48,7 @@ def impact_run(
         InputError: No checkpoint can be scored, architectures differ, or `out` holds another result.
     """
     started, config, execution = time.monotonic(), config or ImpactConfig(), execution or Execution()
+    out = None if out is None else Path(out)
     sources = [sources] * len(found) if isinstance(sources, RolloutSource) else sources
     config = replace(config, score=replace(config.score, sampling=sources[0].sampling))
     hashes = {member.name: member.identity for member in found}
@@ -58,9 +59,11 @@ def impact_run(
         **_settings(config),
         "gains": config.gains and content_hash(config.gains),
     }
+    table = None if config.gains is None else _given(config.gains, found)
+    if execution.ready:
+        execution.ready()
     if out is not None and (result := finished(out, request)):
         return result
-    table = None if config.gains is None else _given(config.gains, found)
     cache = execution.cache or (None if out is None else out / "cache")
     asker = Asker(config=config, execution=execution, cache=cache, progress=progress)
     runs = config.rl_seeds if table is None and sources[0].task else 0

@@ -7,6 +7,7 @@ from valuelens.analyses.impact._choices import LAST, RANDOM
 from valuelens.analyses.impact._config import RIVALS, ScoreConfig
 from valuelens.analyses.impact._predictors import PRIMARY
 from valuelens.analyses.impact._rows import POOLED
+from valuelens.analyses.impact._spoken import checkpoint_words, isolated, predictor_name
 
 _SMALL_GAP, _LARGE_GAP = 0.1, 0.3
 """Relaxed gap that looks closed, and discrete gap that is not (our definition)."""
@@ -64,8 +65,11 @@ def _on_pick(result: Result, target: str, score: str) -> str:
 
 def _picks(found: list[Finding]) -> str:
     if len(found) == 1:
-        return str(found[0].estimate)
-    told = [f"{each.estimate or 'none'} in {each.index['series']}" for each in found[:_LISTED]]
+        return checkpoint_words(str(found[0].estimate))
+    told = [
+        f"{checkpoint_words(str(each.estimate or 'none'))} in {isolated(str(each.index['series']))}"
+        for each in found[:_LISTED]
+    ]
     return ", ".join(told) + (f" and so on in {len(found)} series" if len(found) > _LISTED else "")
 
 
@@ -74,7 +78,8 @@ def _how_sure(result: Result, target: str, predictor: str, found: list[Finding])
     regret = _first(result, "regret", predictor=predictor, target=target, series=POOLED)
     if sure is None or regret is None or not isinstance(regret.estimate, float):
         other = found[0].control
-        beside = f"{other.name}: {other.estimate}; " if other and len(found) == 1 else ""
+        shown = f"{other.name}: {checkpoint_words(str(other.estimate))}; " if other else ""
+        beside = shown if len(found) == 1 else ""
         why = "nothing says how sure" if sure is None else sure.reasons.get("estimate", "")
         return f"{beside}{why}"
     probability = f"no probability: {sure.reasons.get('estimate', '')}"
@@ -92,7 +97,7 @@ def _other_regrets(result: Result, target: str) -> str:
     found = {name: _regret(result, target, name) for name in (*RIVALS, LAST, RANDOM)}
     known = {name: each for name, each in found.items() if each is not None}
     cheapest = min((name for name in RIVALS if name in known), key=lambda name: known[name], default=None)
-    told = [f"of rivals at least {known[cheapest]:.3f} ({cheapest})"] if cheapest else []
+    told = [f"of rivals at least {known[cheapest]:.3f} ({predictor_name(cheapest)})"] if cheapest else []
     return ", ".join([*told, *(f"{name} {known[name]:.3f}" for name in (LAST, RANDOM) if name in known)])
 
 
@@ -126,7 +131,8 @@ def _on_rivals(result: Result) -> str:
     once = _first(result, "spearman_difference", predictor=PRIMARY, target="gain", chosen="once")
     if once is None or once.control is None or not isinstance(once.control.estimate, float):
         return f"{told}; there is no rival to compare it with."
-    rival = f"the best one-line rival, {once.index['rival']}, at {once.control.estimate:.2f}"
+    named = predictor_name(str(once.index["rival"]))
+    rival = f"the best one-line rival, {named}, at {once.control.estimate:.2f}"
     again = _first(result, "spearman_difference", predictor=PRIMARY, target="gain", chosen="in each resample")
     low, high = once.interval or (float("-inf"), float("inf"))
     difference = f"difference {once.estimate:.2f}{_limits(once)}"
@@ -147,7 +153,7 @@ def _on_gaps(result: Result) -> str:
     hidden = scores[(scores["gap_relaxed"] < _SMALL_GAP) & (scores["gap_discrete"] > _LARGE_GAP)]
     if hidden.empty:
         return ""
-    names = ", ".join(hidden["checkpoint"].astype(str).unique()[:3]) + (
+    names = ", ".join(map(checkpoint_words, hidden["checkpoint"].astype(str).unique()[:3])) + (
         " and others" if len(hidden) > 3 else ""
     )
     worst = hidden.sort_values("gap_discrete").iloc[-1]

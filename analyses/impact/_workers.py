@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from joblib import Parallel, parallel_config
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-from valuelens.models import InputError
+from valuelens.models import InputError, deaf, did_you_mean
 
 Engine = Literal["joblib", "dask"]
 
@@ -37,7 +37,8 @@ class Workers:
         """Refuse what does not go together."""
         if self.engine not in get_args(Engine):
             must = f"--engine takes {', '.join(get_args(Engine))}"
-            raise InputError(must, f"found {self.engine!r}", "option --engine")
+            found = f"found {self.engine!r}{did_you_mean(self.engine, get_args(Engine))}"
+            raise InputError(must, found, "option --engine")
         if self.jobs < 1:
             raise InputError("--jobs must be at least 1", f"found {self.jobs}", "option --jobs")
         if self.scheduler is not None and self.engine != "dask":
@@ -88,7 +89,8 @@ def _on_dask(
 
 
 def _unordered(calls: Sequence[Call], **pool: Any) -> Generator[Any, None, None]:
-    outcomes = Parallel(**pool, return_as="generator_unordered", batch_size=1, pre_dispatch="all")(calls)
+    with deaf():
+        outcomes = Parallel(**pool, return_as="generator_unordered", batch_size=1, pre_dispatch="all")(calls)
     try:
         yield from outcomes
     finally:

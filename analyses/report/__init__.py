@@ -14,5 +14,7 @@ from valuelens.analyses.report._opaque_figures import decoding_figure as decodin
 from valuelens.analyses.report._opaque_figures import head_figure as head_figure
 from valuelens.analyses.report._opaque_figures import patch_figure as patch_figure
 from valuelens.analyses.report._page import write_report as write_report
+from valuelens.analyses.report._pdf import require_pdf as require_pdf
+from valuelens.analyses.report._pdf import write_pdf as write_pdf
 from valuelens.analyses.report._sentences import sentence as sentence
 from valuelens.analyses.report._value_figures import value_lens_figure as value_lens_figure

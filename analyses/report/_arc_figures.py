@@ -81,7 +81,9 @@ def reward_arc_figure(ax: Axes, result: Result, series: str) -> Axes:
     ax.plot(table["place"], before, color=GREY, marker="o", linestyle="--", label="reward before RL (R_0)")
     if after.notna().any():
         ax.plot(table["place"], after, color=GREEN, marker="v", label="reward after RL")
-        ax.fill_between(table["place"], before, after, color=GREEN, alpha=0.1, linewidth=0)
+        ax.fill_between(
+            table["place"], before, after, color=GREEN, alpha=0.1, linewidth=0, label="_before and after RL"
+        )
     _choice(ax, table, "final_reward")
     pretraining_axis(ax, table)
     low, high = ax.get_ylim()

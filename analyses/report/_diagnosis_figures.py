@@ -25,7 +25,9 @@ def group_rewards_figure(ax: Axes, result: Result) -> Axes:
     mean, std = groups["reward_mean"].to_numpy(), groups["reward_std"].to_numpy()
     size = float(np.clip(160 / len(groups), 1.5, 5))
     ax.vlines(places, groups["reward_min"], groups["reward_max"], color=GREY, linewidth=0.8)
-    ax.vlines(places, mean - std, mean + std, color=BLUE, linewidth=min(size, 3))
+    ax.vlines(
+        places, mean - std, mean + std, color=BLUE, linewidth=min(size, 3), label="_one standard deviation"
+    )
     ax.plot(
         places[~flat], mean[~flat], color=BLUE, marker="o", markersize=size, linestyle="none", label="mean"
     )
@@ -44,6 +46,7 @@ def group_rewards_figure(ax: Axes, result: Result) -> Axes:
     _levels(ax, result)
     ax.set(xlabel="group, ordered by its mean", ylabel="reward")
     _few_places(ax, len(groups))
+    ax.fmt_xdata = lambda x: str(round(x) + 1)
     return ax
 
 

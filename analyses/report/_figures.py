@@ -59,7 +59,7 @@ def pictures(result: Result) -> list[Picture]:
     return drawn
 
 
-def save_figures(result: Result, folder: Path) -> list[Path]:
+def save_figures(result: Result, folder: str | Path) -> list[Path]:
     """Write every figure as an SVG file, each whole or not at all.
 
     Args:
@@ -71,7 +71,7 @@ def save_figures(result: Result, folder: Path) -> list[Path]:
     """
     paths = []
     for picture in pictures(result):
-        paths.append(folder / f"{picture.name}.svg")
+        paths.append(Path(folder) / f"{picture.name}.svg")
         with atomic_path(paths[-1]) as temporary:
             temporary.write_text(picture.svg, encoding="utf-8")
     return paths

@@ -4,6 +4,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator
 
 from valuelens.analyses._result import Finding, Result
+from valuelens.analyses.report._hover import tell
+from valuelens.analyses.report._numbers import interval_words, readable
 from valuelens.analyses.report._style import BLUE, GREEN, GREY, ORANGE, RED, plain_ticks
 
 LIMIT = 20.0
@@ -52,10 +54,18 @@ def _model(ax: Axes, finding: Finding, row: float, marker: str, face: str, label
         return
     low, high = finding.interval or (estimate, estimate)
     ax.plot([min(low, LIMIT), min(high, LIMIT)], [row, row], color=BLUE, linewidth=1.2)
-    if estimate > LIMIT:
-        ax.plot(LIMIT, row, color=BLUE, marker=">", mfc=face, linestyle="none")
-    else:
-        ax.plot(estimate, row, color=BLUE, marker=marker, mfc=face, linestyle="none", label=label)
+    beyond = estimate > LIMIT
+    (mark,) = ax.plot(
+        min(estimate, LIMIT),
+        row,
+        color=BLUE,
+        marker=">" if beyond else marker,
+        mfc=face,
+        linestyle="none",
+        label=f"_{label}" if beyond else label,
+    )
+    between = f" (95 %: {interval_words(low, high)})" if finding.interval else ""
+    tell(mark, [f"{finding.index['shift']}: {readable(estimate)}{between}"])
 
 
 def _rivals(ax: Axes, finding: Finding, row: float) -> None:
@@ -65,12 +75,13 @@ def _rivals(ax: Axes, finding: Finding, row: float) -> None:
     for name, ratio, (marker, color) in zip(control.name.split(", "), control.estimate, _RIVALS, strict=True):
         if isinstance(ratio, int | float):
             beyond = ratio > LIMIT
-            ax.plot(
+            (mark,) = ax.plot(
                 min(ratio, LIMIT),
                 row,
                 color=color,
                 marker=">" if beyond else marker,
                 linestyle="none",
                 alpha=0.8,
-                label=None if beyond else f"{name}, whole contexts",
+                label=f"{'_' * beyond}{name}, whole contexts",
             )
+            tell(mark, [f"{finding.index['shift']}: {readable(ratio)}"])

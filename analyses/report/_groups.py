@@ -44,7 +44,11 @@ def groups_table(result: Result) -> Table | None:
         )
         for row in groups.to_dict("records")
     ]
-    return Table(columns=("prompt", *(_COLUMNS[name] for name in columns)), rows=tuple(rows))
+    return Table(
+        columns=("prompt", *(_COLUMNS[name] for name in columns)),
+        rows=tuple(rows),
+        source=("tables/groups.parquet",),
+    )
 
 
 def groups_title(result: Result) -> str:

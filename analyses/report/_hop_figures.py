@@ -6,6 +6,7 @@ from matplotlib.colors import LogNorm
 
 from valuelens.analyses._result import Result
 from valuelens.analyses.report._costate_figures import chosen_layers, layer_name, number
+from valuelens.analyses.report._hover import known, tell
 from valuelens.analyses.report._style import (
     BLUE,
     BROWN,
@@ -41,6 +42,7 @@ def hop_share_figure(ax: Axes, result: Result) -> Axes:
                 ax.vlines(hop, *finding.interval, color=_COLORS[k], linewidth=1.2)
     ax.axhline(0, color=INK, linewidth=0.8)
     ax.set_xticks(sorted({int(f.index["hop"]) for f in found}))
+    ax.fmt_xdata = lambda x: str(round(x))
     ax.set(xlabel="sampled tokens crossed", ylabel="share of the relaxed sum")
     ax.legend(loc="upper right")
     return ax
@@ -59,6 +61,7 @@ def hop_map_figure(ax: Axes, result: Result) -> Axes:
     drawn = np.clip(grid / max(float(grid.max()), 1e-300), _FAINTEST, 1)
     edges = [np.arange(size + 1) - 0.5 for size in grid.shape[::-1]]
     mesh = ax.pcolormesh(*edges, drawn, cmap="Blues", norm=LogNorm(_FAINTEST, 1))
+    tell(mesh, [f"state {s}, hop {h}: norm {known(float(norm))}" for (h, s), norm in np.ndenumerate(grid)])
     bar = colour_bar(ax, mesh)
     bar.set_ticks([1e-4, 1e-3, 1e-2, 0.1, 1], labels=["0.0001", "0.001", "0.01", "0.1", "1"])
     bar.minorticks_off()

@@ -6,6 +6,7 @@ from matplotlib.colors import LogNorm
 from numpy.typing import NDArray
 
 from valuelens.analyses._result import Result
+from valuelens.analyses.report._hover import known, tell
 from valuelens.analyses.report._style import colour_bar, plain_ticks
 
 LEAST, MOST = 1e-6, 1.0
@@ -50,6 +51,13 @@ def _grid(ax: Axes, errors: NDArray[np.float64], rows: list[str], columns: list[
     drawn = np.clip(np.nan_to_num(errors, nan=np.nan, posinf=MOST), LEAST, MOST)
     edges = [np.arange(size + 1) - 0.5 for size in reversed(drawn.shape)]
     mesh = ax.pcolormesh(*edges, drawn, cmap="Blues_r", norm=LogNorm(LEAST, MOST))
+    tell(
+        mesh,
+        [
+            f"{rows[row]}, {columns[column]}\nunexplained: {known(float(error))}"
+            for (row, column), error in np.ndenumerate(errors)
+        ],
+    )
     for (row, column), error in np.ndenumerate(errors):
         shade = "white" if drawn[row, column] < 1e-2 else "black"
         ax.text(column, row, _cell(float(error)), ha="center", va="center", fontsize=7, color=shade)

@@ -54,7 +54,12 @@ def checkpoints_table(result: Result, series: str) -> Table:
         for row in table.itertuples()
     )
     return without_empty(
-        Table(columns=("checkpoint", *_SCORES.values(), *_GAINS.values()), rows=rows, wrapped=True)
+        Table(
+            columns=("checkpoint", *_SCORES.values(), *_GAINS.values()),
+            rows=rows,
+            wrapped=True,
+            source=("tables/scores.parquet", "result.json"),
+        )
     )
 
 
@@ -71,7 +76,14 @@ def choices_table(result: Result) -> Table:
     where = names if len(names) > 1 else ["starts RL at"]
     columns = [text.format(target) for target in TARGETS.values() for text in _PRICES]
     rows = tuple(_chooser_row(result, name) for name in choosers)
-    return without_empty(Table(columns=("chosen by", *where, *columns), rows=rows, wrapped=True))
+    return without_empty(
+        Table(
+            columns=("chosen by", *where, *columns),
+            rows=rows,
+            wrapped=True,
+            source=("tables/judgement.parquet", "result.json"),
+        )
+    )
 
 
 def predictors_table(result: Result, predictors: Sequence[str]) -> Table:

@@ -79,6 +79,7 @@ def state_diagonal_figure(ax: Axes, result: Result, layer: int) -> Axes:
         label = "(1 + gamma) / 2 of Assumption 5.1"
         ax.axhline((1 + gamma) / 2, color=INK, linestyle="--", linewidth=1.2, label=label)
     ax.set_xticks(states, [str(state) for state in states])
+    ax.fmt_xdata = lambda x: str(round(x))
     ax.set(xlabel="state", ylabel="share of attention on itself", ylim=(0, 1.02))
     return ax
 
@@ -140,6 +141,7 @@ def example_kernel_figure(ax: Axes, result: Result) -> Axes:
             Rectangle((state, 0), 1, len(kernel), fill=False, hatch=HATCH, edgecolor=GREY, linewidth=0)
         )
     framed(ax, [str(state) for state in states])
+    ax.collections[0].set_label("_share of attention")
     ax.set(xlabel="state that is attended to", ylabel="state that attends")
     return ax
 

@@ -13,6 +13,7 @@ from matplotlib.patches import Rectangle
 from numpy import ndarray
 
 from valuelens.analyses._result import Result
+from valuelens.analyses.report._hover import known, tell
 from valuelens.analyses.report._style import GREY, HATCH, LEGIBLE, cell_text, framed
 
 Square = Float[ndarray, "D D"]
@@ -99,11 +100,21 @@ def matrix_figure(ax: Axes, pair: Pair, *, theory: bool = False, limit: float) -
     for i, j in zip(*np.nonzero(pair.hidden), strict=True):
         _hatch(ax, int(j), int(i))
     framed(ax, pair.slots)
+    tell(ax.collections[0], _cell_words(pair, values))
     across, down = _PAPER[pair.name]
     where = "all layers" if pair.layer == "all" else f"layer {pair.layer}"
     title = f"{_theory(pair)}, {pair.scale}" if theory else f"{pair.name} of the model, {where}"
     ax.set(title=title, xlabel=across, ylabel=down)
     return ax
+
+
+def _cell_words(pair: Pair, values: Square) -> list[str]:
+    across, down = _PAPER[pair.name]
+    return [
+        f"{down}: {pair.slots[i]}\n{across}: {pair.slots[j]}\n"
+        f"{'unidentified' if pair.hidden[i, j] else known(float(value))}"
+        for (i, j), value in np.ndenumerate(values)
+    ]
 
 
 def _pair(result: Result, name: str, layer: int, index: int | str) -> Pair:

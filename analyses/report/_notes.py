@@ -6,14 +6,12 @@ from typing import Any
 from valuelens.analyses._result import Finding, Result
 from valuelens.analyses.report._note import Applies, indexed, named
 from valuelens.analyses.report._notes_costates import (
-    COSTATE_CHOICES,
     COSTATE_INTRODUCTIONS,
     COSTATE_LIMITATIONS,
     COSTATE_NOTES,
     COSTATE_TITLES,
 )
 from valuelens.analyses.report._notes_impact import (
-    IMPACT_CHOICES,
     IMPACT_INTRODUCTIONS,
     IMPACT_LIMITATIONS,
     IMPACT_NOTES,
@@ -21,6 +19,7 @@ from valuelens.analyses.report._notes_impact import (
 )
 from valuelens.analyses.report._origin import config_part
 from valuelens.analyses.report._phrases import PHRASES
+from valuelens.analyses.report._readable_names import readable_name
 
 TITLES = {
     "training": "Training",
@@ -286,20 +285,22 @@ def limitations(result: Result) -> list[str]:
     """What no reader may conclude from a result.
 
     Args:
-        result: Whose findings name the definitions that are ours or second-hand.
+        result: Of any kind.
     """
     of_kind = {"costates": COSTATE_LIMITATIONS, "impact": IMPACT_LIMITATIONS}
-    known = list(of_kind.get(result.kind) or _about_tasks(result))
-    ours = _names(result, "choice")
-    second_hand = _names(result, "audit")
-    if ours:
-        known.append(f"The sources do not show these definitions, so they are our choice: {ours}.")
-    if second_hand:
-        known.append(
-            "These follow equations that we know second-hand, from public audit notes on arXiv 2605.07333 and not from "
-            f"its text: {second_hand}."
-        )
-    return known
+    return list(of_kind.get(result.kind) or _about_tasks(result))
+
+
+def definitions(result: Result, standing: str) -> list[str]:
+    """What was measured by definitions of one standing, each by a readable name, once.
+
+    Args:
+        result: Of any kind.
+        standing: `choice` for our own definitions, `audit` for equations known second-hand.
+    """
+    found = {f.name for f in result.findings if f.definition == standing}
+    known = [name for name in PHRASES if name in found] + sorted(found - set(PHRASES))
+    return list(dict.fromkeys(readable_name(name) for name in known))
 
 
 def _about_tasks(result: Result) -> list[str]:
@@ -310,9 +311,3 @@ def _about_tasks(result: Result) -> list[str]:
         + (f"; this run has {len(seeds)} seed{'s' if len(seeds) > 1 else ''}." if seeds else "."),
         "Layers are counted from 0, as in hook names and in result.json.",
     ]
-
-
-def _names(result: Result, definition: str) -> str:
-    found = {f.name for f in result.findings if f.definition == definition}
-    known = [name for name in PHRASES if name in found] + sorted(found - set(PHRASES))
-    return ", ".join((COSTATE_CHOICES | IMPACT_CHOICES).get(name, name.replace("_", " ")) for name in known)

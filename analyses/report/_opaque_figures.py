@@ -5,6 +5,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from valuelens.analyses._result import Finding, Result
+from valuelens.analyses.report._hover import known, tell
+from valuelens.analyses.report._numbers import interval_words, readable
 from valuelens.analyses.report._style import BLUE, GREEN, GREY, MARKERS, ORANGE, PURPLE, RED, named_line
 
 QUANTITIES = (
@@ -98,6 +100,7 @@ def patch_figure(ax: Axes, result: Result) -> Axes:
             linestyle="none",
             label=f"patched after layer {layer}",
         )
+    ax.fmt_ydata = lambda y: readable(y) if abs(y) < limit else f"{readable(y)} or beyond"
     ax.set(
         xlim=(-limit, limit),
         ylim=(-1.05 * limit, 1.05 * limit),
@@ -120,9 +123,12 @@ def head_figure(ax: Axes, result: Result) -> Axes:
         for k, finding in enumerate(f for f in found if f.index["asks"] == asks):
             place = int(finding.index["layer"]) + 0.16 * (int(finding.index["head"]) - 1.5)
             label = None if k else f"a head, kernel asked with {asks}"
-            ax.plot(
+            (mark,) = ax.plot(
                 place, _number(finding.estimate), color=color, marker=marker, linestyle="none", label=label
             )
+            where = f"layer {finding.index['layer']}, head {finding.index['head']}"
+            between = f" (95 %: {interval_words(*finding.interval)})" if finding.interval else ""
+            tell(mark, [f"{where}: {known(_number(finding.estimate))}{between}"])
             if finding.interval:
                 ax.vlines(place, *finding.interval, color=color, linewidth=1.2)
     evens = [

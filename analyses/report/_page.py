@@ -12,11 +12,16 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from valuelens.analyses._result import Finding, Result
+from valuelens.analyses.report._answer import SURENESS, Answer
+from valuelens.analyses.report._answers import answers, headline
 from valuelens.analyses.report._checkpoints import at_checkpoint, checkpoint_labels, main_checkpoint, spoken
+from valuelens.analyses.report._comparison import comparisons
 from valuelens.analyses.report._figures import pictures
+from valuelens.analyses.report._files import linked_files
+from valuelens.analyses.report._glossary import marked_terms, used_terms
 from valuelens.analyses.report._groups import groups_table, groups_title
 from valuelens.analyses.report._inline import inline_svg, page_script, script_source, template_text
-from valuelens.analyses.report._notes import INTRODUCTIONS, TITLES, limitations, notes
+from valuelens.analyses.report._notes import INTRODUCTIONS, TITLES, definitions, limitations, notes
 from valuelens.analyses.report._origin import model_words, origin_words, sources
 from valuelens.analyses.report._origin_costates import language_model_subject
 from valuelens.analyses.report._origin_impact import ranking_subject
@@ -24,7 +29,7 @@ from valuelens.analyses.report._phrases import questions_of, sections_of
 from valuelens.analyses.report._section import Fold, Section
 from valuelens.analyses.report._sections_impact import ranking_sections
 from valuelens.analyses.report._sentences import sentence
-from valuelens.analyses.report._table import comparisons, findings_table
+from valuelens.analyses.report._table import findings_table
 from valuelens.models import atomic_path
 
 _FOLDED = {
@@ -35,31 +40,57 @@ _FOLDED = {
     "rule_error": "Rules, one by one",
     "rule_response": "Responses, one by one",
 }
-_OPEN = 12
-"""Sentences that a section shows; of more, those that say the same elsewhere (`_fold_title`) are folded."""
+_OPEN = 6
+"""Sentences that a section shows; of more, those that answer its question first."""
+_LEADING = (
+    *("context_msve_vs_constant", "within_chain_r2", "msve_vs_constant"),
+    *("sign_pattern", "weight_cosine", "effective_discount", "functional_distance"),
+    *(
+        "reparameterisation_r2",
+        "kernel_diagonal_mean",
+        "contraction_norm",
+        "spectral_radius",
+        "assumption_share",
+    ),
+    *("bottleneck", "depth_extrapolation", "depth_rate", "context_floor", "floor_slope"),
+    *("neu_task", "neu_parameter", "algorithm", "algorithm_class", "algorithm_margin", "identified_discount"),
+    *("opaque_reading", "credit_adjoint_gap", "generalises_to", "emergence_order", "emergence_over_seeds"),
+    *("diagnosis", "frac_reward_zero_std", "reward", "best_of_k", "truncated_share", "log_prob_mismatch"),
+    *("signal_to_noise", "rollouts_needed", "locality", "cosine", "gap_discrete"),
+    *("gap_relaxed", "remainder", "bound_tightness", "entropy_correlation", "head_ablation"),
+)
+"""Findings that answer the question of their section."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Chapter:
     number: int
     title: str
+    headline: str
+    answers: list[Answer]
     verdict: str
     model: list[str]
     checkpoint: str
     sections: list[Section]
     skipped: list[Mapping[str, str]]
     limitations: list[str]
+    ours: list[str]
+    second_hand: list[str]
     sources: tuple[tuple[str, str], ...]
     origin: list[str]
     provenance: list[tuple[str, str]]
+    files: dict[str, str]
 
 
-def write_report(results: Mapping[str, Result], out: Path) -> Path:
+def write_report(
+    results: Mapping[str, Result], out: str | Path, *, folders: Mapping[str, Path] | None = None
+) -> Path:
     """Write one HTML file that needs nothing else: no network, no model.
 
     Args:
         results: By title, such as the folder they come from; several follow one another below a comparison.
         out: Replaced whole or not at all.
+        folders: Where results were saved, by title; the report then links to their raw tables, arrays and figures.
 
     Returns:
         The file.
@@ -70,7 +101,11 @@ def write_report(results: Mapping[str, Result], out: Path) -> Path:
     """
     if not results:
         raise ValueError("a report needs at least one result; found none; write_report")
-    chapters = [_chapter(number, title, result) for number, (title, result) in enumerate(results.items())]
+    known, out = folders or {}, Path(out)
+    chapters = [
+        _chapter(number, title, result, linked_files(known.get(title), out))
+        for number, (title, result) in enumerate(results.items())
+    ]
     html = (
         _environment()
         .get_template("report.html.j2")
@@ -78,6 +113,7 @@ def write_report(results: Mapping[str, Result], out: Path) -> Path:
             title="valuelens report" if len(chapters) > 1 else f"valuelens report: {chapters[0].title}",
             chapters=chapters,
             comparisons=comparisons(results),
+            sureness=SURENESS,
         )
     )
     with atomic_path(out) as temporary:
@@ -85,20 +121,25 @@ def write_report(results: Mapping[str, Result], out: Path) -> Path:
     return out
 
 
-def _chapter(number: int, title: str, result: Result) -> _Chapter:
+def _chapter(number: int, title: str, result: Result, linked: dict[str, str]) -> _Chapter:
     label = main_checkpoint(result)[0]
     return _Chapter(
         number=number,
         title=title,
+        headline=headline(result),
+        answers=answers(result),
         verdict=result.verdict or "No verdict was recorded.",
         model=model_words(result),
         checkpoint=_checkpoint_words(result, label),
         sections=_sections(number, result),
         skipped=list(result.skipped),
         limitations=limitations(result),
+        ours=definitions(result, "choice"),
+        second_hand=definitions(result, "audit"),
         sources=sources(result),
         origin=origin_words(result, label),
         provenance=list(_flat(result.provenance)),
+        files=linked,
     )
 
 
@@ -123,7 +164,7 @@ def _section(key: str, result: Result, main: Result, drawn: list[tuple[Markup, s
     if not shown and not drawn:
         return None
     opened, folded = _unfolded(shown)
-    middle = [Fold(title=f"{title}, {len(each)} findings", sentences=each) for title, each in folded.items()]
+    middle = [Fold(title=f"{title}, {_counted(each)}", sentences=each) for title, each in folded.items()]
     if key == "diagnosis" and (groups := groups_table(main)) is not None:
         middle.append(Fold(title=groups_title(main), sentences=[], table=groups))
     others = [each for each in checkpoint_labels(result) if each != label]
@@ -150,14 +191,17 @@ def _of(key: str, findings: Sequence[Finding]) -> list[Finding]:
 
 def _unfolded(findings: list[Finding]) -> tuple[list[str], dict[str, list[str]]]:
     """Sentences that stand open, and the others behind the title of their fold."""
-    opened: list[str] = []
     folded: dict[str, list[str]] = {}
     layers = sorted({f.index["layer"] for f in findings if isinstance(f.index.get("layer"), int)})
-    between = set(layers[1:-1])
-    for finding in findings:
-        title = _fold_title(finding, between) if len(findings) > _OPEN else ""
-        (folded.setdefault(title, []) if title else opened).append(sentence(finding))
-    return opened, folded
+    titles = [_fold_title(finding, set(layers[1:-1])) for finding in findings]
+    leading = [k for k, f in enumerate(findings) if not titles[k] and f.name in _LEADING]
+    plain = [k for k in range(len(findings)) if not titles[k] and k not in leading]
+    chosen = leading if len(leading) > 2 else [*leading, *plain]
+    opened = {*range(len(findings))} if len(findings) <= _OPEN else {*chosen[:_OPEN]}
+    for k, finding in enumerate(findings):
+        if k not in opened:
+            folded.setdefault(titles[k] or "The other findings", []).append(sentence(finding))
+    return [sentence(finding) for k, finding in enumerate(findings) if k in opened], folded
 
 
 def _fold_title(finding: Finding, between: set[int | str]) -> str:
@@ -177,8 +221,12 @@ def _checkpoint_fold(key: str, result: Result, label: str) -> Fold | None:
     found = _of(key, at_checkpoint(result, label).findings)
     if not found:
         return None
-    title = f"Checkpoint at {spoken(label)}, {len(found)} findings"
+    title = f"Checkpoint at {spoken(label)}, {_counted(found)}"
     return Fold(title=title, sentences=[sentence(finding) for finding in found], table=findings_table(found))
+
+
+def _counted(found: Sequence[object]) -> str:
+    return f"{len(found)} finding{'s' if len(found) > 1 else ''}"
 
 
 def _last_only(result: Result) -> str:
@@ -223,6 +271,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["terms"] = marked_terms
+    environment.globals["used_terms"] = used_terms
     script = page_script()
     environment.globals["css"] = Markup("\n").join(
         Markup(template_text(name)) for name in ("report.css", "figures.css")

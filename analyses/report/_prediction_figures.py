@@ -11,9 +11,10 @@ from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import blended_transform_factory
 
 from valuelens.analyses._result import Finding, Result
+from valuelens.analyses.report._hover import known, tell
 from valuelens.analyses.report._labels import named_points
 from valuelens.analyses.report._numbers import interval_words, readable
-from valuelens.analyses.report._predictors import NAMES, OURS, TARGETS, predictor_name
+from valuelens.analyses.report._predictors import NAMES, OURS, TARGETS, checkpoint_words, predictor_name
 from valuelens.analyses.report._ranking import is_number, of_series, recommended
 from valuelens.analyses.report._style import BLUE, GREY, INK, ORANGE
 
@@ -50,7 +51,8 @@ def prediction_figure(ax: Axes, result: Result, series: str, predictor: str) -> 
     color = BLUE if predictor == OURS else ORANGE
     ax.vlines(table["rank"], table["gain_low"], table["gain_high"], color=color, linewidth=1, alpha=0.6)
     marker = "D" if predictor == OURS else "s"
-    ax.plot(table["rank"], table["gain"], color=color, marker=marker, linestyle="none", zorder=3)
+    (marks,) = ax.plot(table["rank"], table["gain"], color=color, marker=marker, linestyle="none", zorder=3)
+    tell(marks, [checkpoint_words(label) for label in table["checkpoint"]], whole=False)
     chosen = table[table["checkpoint"] == recommended(result, series)]
     ring: dict[str, Any] = {
         "marker": "o",
@@ -193,17 +195,33 @@ def _forest_row(ax: Axes, judged: pd.DataFrame, place: int) -> None:
     pooled = judged[judged["series"] == "pooled"].dropna(subset=["estimate"])
     each = judged[judged["series"] != "pooled"].dropna(subset=["estimate"])
     each = each if each["series"].nunique() > 1 else each.iloc[:0]
-    ax.plot(
+    (singles,) = ax.plot(
         each["estimate"], [place + 0.3] * len(each), color=GREY, marker="|", markersize=6, linestyle="none"
+    )
+    tell(
+        singles,
+        [f"{series}: {known(float(x))}" for series, x in zip(each["series"], each["estimate"], strict=True)],
     )
     for row in pooled.to_dict("records"):
         primary = bool(row["primary"])
         color = BLUE if primary else INK
-        ax.hlines(place - 0.22, row["naive_low"], row["naive_high"], color=GREY, linewidth=0.8, linestyle=":")
+        ax.hlines(
+            place - 0.22,
+            row["naive_low"],
+            row["naive_high"],
+            color=GREY,
+            linewidth=0.8,
+            linestyle=":",
+            label="_naive",
+        )
         ax.hlines(place, row["low"], row["high"], color=color, linewidth=2.4 if primary else 1.2)
         face: dict[str, Any] = {"mfc": color} if primary else {"mfc": "white"}
         marker, size = ("D", 7.5) if primary else ("o", 5.5)
-        ax.plot(row["estimate"], place, marker=marker, markersize=size, color=color, zorder=4, **face)
+        (mark,) = ax.plot(
+            row["estimate"], place, marker=marker, markersize=size, color=color, zorder=4, **face
+        )
+        between = f" (95 %: {interval_words(row['low'], row['high'])})" if row["low"] == row["low"] else ""
+        tell(mark, [f"{predictor_name(str(row['predictor']))}: {known(float(row['estimate']))}{between}"])
 
 
 def _pilot_marks(ax: Axes, predictor: str, place: int) -> None:

@@ -1,25 +1,13 @@
 """What predictors of a gain, and what they foretell, are called on a page."""
 
+from valuelens.analyses.impact._spoken import NAMES as NAMES
+from valuelens.analyses.impact._spoken import checkpoint_words as checkpoint_words
+from valuelens.analyses.impact._spoken import isolated as isolated
+from valuelens.analyses.impact._spoken import number_of
+from valuelens.analyses.impact._spoken import predictor_name as predictor_name
+
 OURS = "impact"
 """The score that a ranking is headed by."""
-
-NAMES = {
-    "impact": "signal x headroom (the score)",
-    "update_aligned": "update-aligned signal",
-    "update_aligned x headroom": "update-aligned x headroom",
-    "reward": "reward before RL (R_0)",
-    "reward_std": "standard deviation of rewards",
-    "best_of_k": "best-of-k minus mean",
-    "pass_at_k": "pass@k minus pass@1",
-    "entropy": "entropy",
-    "gradient_norm": "gradient norm",
-    "signal": "signal alone",
-    "headroom": "headroom alone",
-    "held_out_loss": "held-out loss, negated",
-    "last checkpoint": "the last checkpoint",
-    "random checkpoint": "a random checkpoint",
-}
-"""Ours first, then the rivals."""
 
 TARGETS = {"gain": "gain", "final_reward": "reward after RL"}
 
@@ -36,22 +24,6 @@ CHOOSERS = (
 _LONGEST = 22
 
 
-def predictor_name(predictor: str) -> str:
-    """What a predictor is called on a page.
-
-    Args:
-        predictor: As in the index of a finding.
-
-    Example:
-        >>> predictor_name("reward_std"), predictor_name("reward + update_aligned")
-        ('standard deviation of rewards', 'reward + update-aligned signal')
-    """
-    for joined in ("reward + ", "correlation of ", "choice of "):
-        if predictor.startswith(joined):
-            return f"{joined}{predictor_name(predictor.removeprefix(joined)).removesuffix(' (the score)')}"
-    return NAMES.get(predictor, predictor.replace("_", " "))
-
-
 def checkpoint_name(label: str, step: str = "") -> str:
     """A checkpoint's name with room to stand in a figure: a step alone as a number, a long name cut in its middle.
 
@@ -63,38 +35,10 @@ def checkpoint_name(label: str, step: str = "") -> str:
         >>> checkpoint_name("step-00002500"), checkpoint_name("allenai/OLMo-2-0425-1B@stage1-step140000-tokens294B")
         ('2,500', 'allenai/OL…tokens294B')
     """
-    number = _number(label)
+    number = number_of(label)
     half = (_LONGEST - 1) // 2
     return (
         f"{step}{number}"
         if number
         else (label if len(label) <= _LONGEST else f"{label[:half]}…{label[-half:]}")
     )
-
-
-def checkpoint_words(label: str) -> str:
-    """A checkpoint in a sentence; a name that is no number keeps its own direction of writing.
-
-    Args:
-        label: As in the tables.
-
-    Example:
-        >>> checkpoint_words("step-00002500"), checkpoint_words("base.model")
-        ('step 2,500', 'base.model')
-    """
-    number = _number(label)
-    return f"step {number}" if number else isolated(label)
-
-
-def isolated(name: str) -> str:
-    """A name that does not turn the words around it, whatever direction it is written in.
-
-    Args:
-        name: Any; plain ASCII stays as it is.
-    """
-    return name if name.isascii() else f"\u2068{name}\u2069"
-
-
-def _number(label: str) -> str:
-    number = label.rsplit("/", 1)[-1].removeprefix("step-").removeprefix("checkpoint-")
-    return f"{int(number):,}" if number.isdecimal() else ""

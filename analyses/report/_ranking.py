@@ -113,6 +113,8 @@ def pretraining_axis(ax: Axes, table: pd.DataFrame) -> None:
     """
     ax.xaxis.set_minor_locator(NullLocator())
     places = table["place"].tolist()
+    names = dict(zip(places, table["name"].tolist(), strict=True))
+    ax.fmt_xdata = lambda x: names[min(names, key=lambda place: abs(place - x))]  # marks may be set beside
     if not table["stepped"].all():
         shown = _few(range(len(places)))
         tilt: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}

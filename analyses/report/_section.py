@@ -1,5 +1,6 @@
 """A section of a page: pictures, sentences, caveats, numbers, and what is folded away."""
 
+import re
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -25,9 +26,9 @@ class Section:
         introduction: What is asked here.
         pictures: Drawings with their captions.
         sentences: What was found.
-        notes: How to read it.
-        notes_folded: Whether the notes are behind a line that opens them.
+        notes: How to read it; behind a line that opens them.
         table: The numbers.
+        table_open: Whether they stand open: where they are the answer, and not what it rests on.
         folds: What is folded away.
     """
 
@@ -36,6 +37,11 @@ class Section:
     pictures: list[tuple[Markup, str]]
     sentences: list[str]
     notes: list[str]
-    notes_folded: bool = False
     table: Table
+    table_open: bool = False
     folds: list[Fold]
+
+    @property
+    def slug(self) -> str:
+        """Its place within a chapter."""
+        return re.sub(r"\W+", "-", self.title.lower()).strip("-")

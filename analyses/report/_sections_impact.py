@@ -1,6 +1,7 @@
 """The sections of a ranking of checkpoints: choice, diagnosis, arc, judgement, RL runs."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from markupsafe import Markup
 
@@ -77,7 +78,7 @@ def _arc(result: Result, drawn: Drawn) -> Section:
         for name, table in tables.items()
         if len(names) > 1
     ]
-    return _section(
+    section = _section(
         "arc",
         result,
         pictures=drawn.get("arc"),
@@ -85,6 +86,7 @@ def _arc(result: Result, drawn: Drawn) -> Section:
         table=tables[names[0]] if len(names) == 1 else _NOTHING,
         folds=[*folds, *_checkpoint_folds(result)],
     )
+    return replace(section, table_open=True)
 
 
 def _judgement(result: Result, drawn: Drawn) -> Section:
@@ -130,7 +132,6 @@ def _section(
         pictures=pictures or [],
         sentences=sentences,
         notes=notes(key, result.findings, result.provenance),
-        notes_folded=True,
         table=table,
         folds=folds or [],
     )

@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from valuelens.analyses._result import Result
+from valuelens.analyses.report._hover import hover_layer
 
 BLUE, ORANGE, GREEN, RED, PURPLE, BROWN = sns.color_palette("colorblind").as_hex()[:6]
 INK, GREY = "#222222", "#767676"
@@ -76,6 +77,8 @@ def blank(width: float, height: float) -> Figure:
 def svg_text(figure: Figure) -> str:
     """The figure as an SVG document, the same bytes every time; text stays text in a font that every system has.
 
+    Over it lie the targets of `hover_layer`, which say what is pointed at.
+
     Args:
         figure: Drawn inside `styled()`; call this inside it too.
     """
@@ -85,7 +88,8 @@ def svg_text(figure: Figure) -> str:
             "ignore", "Glyph .* missing from font"
         )  # it only measures; the browser has the glyphs
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return re.sub(rf"'{_FAMILY}'(, [a-z-]+)?", _SYSTEM_FONTS, buffer.getvalue())
+    svg = re.sub(rf"'{_FAMILY}'(, [a-z-]+)?", _SYSTEM_FONTS, buffer.getvalue())
+    return svg.replace("</svg>", f"{hover_layer(figure)}</svg>")
 
 
 def plain_ticks(ax: Axes, axis: str) -> None:

@@ -1,74 +1,17 @@
 """Tables of a report: findings by quantity and layer, each cell with its interval and control."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from valuelens.analyses._result import Finding, Result
-from valuelens.analyses.report._checkpoints import at_checkpoint, last_checkpoints, spoken
+from valuelens.analyses._result import Finding
 from valuelens.analyses.report._sentences import shown, shown_control, shown_interval
-from valuelens.analyses.report._style import few_layers
 
 _PLACES = ("layer", "head", "seed", "checkpoint")
 _CHOSEN = ("iterate", "from", "to", "asks")
 _DETAILS = ("quantity", "where", "estimate", "95 % interval", "control", "n", "standing")
 _WHOLE = ("whole model", "all layers")
-_Compared = tuple[tuple[str, str, dict[str, str]], ...]
-_TASKS: _Compared = (
-    ("error / constant's, contexts", "context_msve_vs_constant", {}),
-    ("error / constant's, query", "msve_vs_constant", {}),
-    ("within-chain R2", "within_chain_r2", {}),
-    ("signs of w", "sign_pattern", {}),
-    ("cosine with (1, 1, -1)", "weight_cosine", {}),
-    ("effective discount", "effective_discount", {}),
-    ("updates explained by TD", "reparameterisation_r2", {"fit": "weights"}),
-    ("kernel diagonal", "kernel_diagonal_mean", {}),
-    ("margin of Assumption 5.1", "assumption_margin", {}),
-)
-_LANGUAGE: _Compared = (
-    ("mean reward", "reward", {}),
-    ("groups without variance", "frac_reward_zero_std", {}),
-    ("entropy, nats", "entropy", {}),
-    ("objective", "objective", {}),
-    ("signal-to-noise", "signal_to_noise", {}),
-    ("rollouts for cosine 0.9", "rollouts_needed", {}),
-    ("locality", "locality", {}),
-    ("cosine with dV/dh", "cosine", {}),
-    ("gap to dV/dh", "gap_discrete", {}),
-)
-_RANKINGS: _Compared = (
-    ("start for most gain", "recommended", {"predictor": "impact", "target": "gain"}),
-    ("its regret", "regret", {"predictor": "impact", "target": "gain", "series": "pooled"}),
-    ("start for most reward", "recommended", {"predictor": "reward + impact", "target": "final_reward"}),
-    (
-        "its regret in reward",
-        "regret",
-        {"predictor": "reward + impact", "target": "final_reward", "series": "pooled"},
-    ),
-    ("correlation with gain", "spearman", {"predictor": "impact", "target": "gain", "series": "pooled"}),
-    (
-        "minus that of the best rival",
-        "spearman_difference",
-        {"predictor": "impact", "target": "gain", "chosen": "once"},
-    ),
-)
-_BARS = "several layers are separated by bars, from the first to the last"
-_COMPARED: dict[str, tuple[_Compared, str]] = {
-    "in-context-rl": (
-        _TASKS,
-        f"The last checkpoint of every seed. Every cell has its 95 % interval over tasks and its control; {_BARS}.",
-    ),
-    "costates": (
-        _LANGUAGE,
-        f"Every cell has its 95 % interval over prompts and its control; {_BARS} (of many layers: first, middle and "
-        "last).",
-    ),
-    "impact": (
-        _RANKINGS,
-        "Every cell has its 95 % interval and its control; several series are separated by bars.",
-    ),
-}
 _MANY = 12
-"""More layers than that stand down a table, not across, and a comparison shows first, middle and last."""
+"""More layers than that stand down a table, not across."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,11 +52,13 @@ class Table:
         columns: Its head, that of the names included.
         rows: Below the head.
         wrapped: Whether the words of its head may stand on several lines.
+        source: Files of the result that its numbers come from.
     """
 
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     wrapped: bool = False
+    source: tuple[str, ...] = ("result.json",)
 
 
 def findings_table(findings: Iterable[Finding]) -> Table:
@@ -135,35 +80,6 @@ def findings_table(findings: Iterable[Finding]) -> Table:
         return _layers_down(by_quantity, places)
     rows = tuple(_across(name, found, places) for name, found in by_quantity.items())
     return Table(columns=("quantity", *places), rows=rows)
-
-
-def comparisons(results: Mapping[str, Result]) -> list[tuple[str, Table]]:
-    """A table for every kind of result that has two rows or more, each with how to read it.
-
-    Args:
-        results: By title.
-    """
-    tables = []
-    for kind, (_, words) in _COMPARED.items():
-        alike = [(title, result) for title, result in results.items() if result.kind == kind]
-        table = comparison_table(alike)
-        if len(table.rows) > 1:
-            tables.append((words, table))
-    return tables
-
-
-def comparison_table(results: Iterable[tuple[str, Result]]) -> Table:
-    """One row a result, or a row for the last checkpoint of every seed of a run.
-
-    Args:
-        results: Title and result, of one kind.
-    """
-    listed = list(results)
-    if not listed:
-        return Table(columns=("model",), rows=())
-    compared = _COMPARED[listed[0][1].kind][0]
-    rows = [row for title, result in listed for row in _compared(title, result, compared)]
-    return without_empty(Table(columns=("model", *(head for head, _, _ in compared)), rows=tuple(rows)))
 
 
 def without_empty(table: Table) -> Table:
@@ -204,37 +120,6 @@ def _layers_down(by_quantity: dict[str, list[Finding]], places: tuple[str, ...])
     first = Row(name="in every row", cells=tuple(Cell(small=row.small) for row in across))
     rows = [Row(name=place, cells=tuple(row.cells[k] for row in across)) for k, place in enumerate(places)]
     return Table(columns=("layer", *(row.name for row in across)), rows=(first, *rows))
-
-
-def _compared(title: str, result: Result, compared: _Compared) -> list[Row]:
-    labels = last_checkpoints(result)
-    if not labels:
-        return [Row(name=title, cells=_summary(result, compared))]
-    return [
-        Row(name=title, small=(spoken(label),), cells=_summary(at_checkpoint(result, label), compared))
-        for label in labels
-    ]
-
-
-def _summary(result: Result, compared: _Compared) -> tuple[Cell, ...]:
-    return tuple(_range(result.find(name, **index)) for _, name, index in compared)
-
-
-def _range(findings: list[Finding]) -> Cell:
-    """One finding as it is; several layers from the first to the last, their control as far as it is the same."""
-    if not findings:
-        return Cell()
-    if len(findings) == 1:
-        return _cell(findings[0], _control_name(findings[0]))
-    if len(findings) > _MANY:
-        findings = [findings[k] for k in few_layers(len(findings))]
-    words = list(dict.fromkeys(shown(finding) for finding in findings))
-    controls = list(dict.fromkeys(shown_control(finding) for finding in findings if finding.control))
-    ends = controls if len(controls) < 3 else [controls[0], "...", controls[-1]]
-    return Cell(
-        main=" | ".join(words),
-        small=(f"{_control_name(findings[0])}: {' | '.join(ends)}",) if controls else (),
-    )
 
 
 def _cell(finding: Finding, control: str) -> Cell:

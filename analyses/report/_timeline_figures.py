@@ -1,8 +1,11 @@
 """Figure of emergence: from which optimiser step on each property lasts."""
 
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from valuelens.analyses._result import Result
+from valuelens.analyses.report._hover import tell
+from valuelens.analyses.report._numbers import readable
 from valuelens.analyses.report._style import BLUE, GREY, INK, plain_ticks
 from valuelens.analyses.report._training_figures import seed_marks
 
@@ -25,27 +28,31 @@ def timeline_figure(ax: Axes, result: Result) -> Axes:
     for place, (seed, marker) in enumerate(marks):
         shift = _SPREAD * (place / max(1, len(marks) - 1) - 0.5)
         for finding in result.find("emergence_step", seed=seed):
-            _seed(
-                ax,
-                finding.estimate,
-                _NEVER * last,
-                names.index(str(finding.index["property"])) + shift,
-                marker,
-            )
+            row = names.index(str(finding.index["property"])) + shift
+            mark = _seed(ax, finding.estimate, _NEVER * last, row, marker)
+            step = readable(finding.estimate) if isinstance(finding.estimate, int | float) else "never"
+            tell(mark, [f"{finding.index['property']}\nseed {seed}, from step: {step}"])
     for finding in result.find("emergence_over_seeds"):
         if isinstance(finding.estimate, int | float):
             row = names.index(str(finding.index["property"]))
-            ax.plot(finding.estimate, row, color=INK, marker="|", markersize=13, zorder=3)
+            ax.plot(
+                finding.estimate,
+                row,
+                color=INK,
+                marker="|",
+                markersize=13,
+                zorder=3,
+                label="_mean over seeds",
+            )
             if finding.interval:
                 ax.plot(finding.interval, [row, row], color=INK, linewidth=1.2, zorder=3)
     return _finished(ax, names, last)
 
 
-def _seed(ax: Axes, step: object, never: float, row: float, marker: str) -> None:
+def _seed(ax: Axes, step: object, never: float, row: float, marker: str) -> Line2D:
     if isinstance(step, int | float):
-        ax.plot(step, row, color=BLUE, marker=marker, linestyle="none")
-    else:
-        ax.plot(never, row, color=GREY, marker=marker, mfc="none", linestyle="none")
+        return ax.plot(step, row, color=BLUE, marker=marker, linestyle="none")[0]
+    return ax.plot(never, row, color=GREY, marker=marker, mfc="none", linestyle="none")[0]
 
 
 def _in_order(result: Result) -> list[str]:

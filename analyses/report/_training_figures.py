@@ -192,13 +192,21 @@ def _curves(ax: Axes, result: Result, column: str, color: str, line: str = "", l
             color=color,
             marker=marker,
             linestyle=line or LINES[number % len(LINES)],
-            label=label if label and number == 0 else None,
+            label=label if label and number == 0 else f"_{label}",
             **thin,
         )
     if len(runs) > 1 and "emergence_mean" in result.tables:
         table = result.tables["emergence_mean"]
         mean = table[table["quantity"] == column]  # none of a ratio whose denominator crosses 0
-        ax.plot(mean["step"], mean["mean"], color=color, linestyle=line or "-", linewidth=2.4, alpha=0.9)
+        ax.plot(
+            mean["step"],
+            mean["mean"],
+            color=color,
+            linestyle=line or "-",
+            linewidth=2.4,
+            alpha=0.9,
+            label="_mean over seeds",
+        )
         ax.fill_between(mean["step"], mean["low"], mean["high"], color=color, alpha=0.18, linewidth=0)
 
 

@@ -54,6 +54,7 @@ def value_lens_figure(ax: Axes, result: Result) -> Axes:
     plain_ticks(ax, "y")
     steps = sorted({0, *np.linspace(0, count - 1, min(count, 11)).round().astype(int).tolist()})
     ax.set_xticks(steps, ["input", *(str(step - 1) for step in steps[1:])])
+    ax.fmt_xdata = lambda x: f"{round(x) - 1}" if round(x) else "input"
     ax.set(xlabel="layer after which the value is read", ylabel=UNIT)
     ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
     return ax

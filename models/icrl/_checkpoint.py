@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from valuelens.models._errors import InputError
-from valuelens.models._files import atomic_path
+from valuelens.models._files import atomic_path, nearest
 from valuelens.models.icrl._build import build
 from valuelens.models.icrl._config import RunConfig, TaskConfig, load_config
 from valuelens.models.icrl._incontexttd import entry_of, series_of
@@ -100,7 +100,7 @@ def load(path: str | Path) -> ValueLearner:
         return series.learner(step)
     folder = _folder(Path(path))
     if not Path(path).exists():
-        raise InputError("a checkpoint must exist", "found nothing", str(path))
+        raise InputError("a checkpoint must exist", f"found nothing{nearest(Path(path))}", str(path))
     config = load_config(folder / "config.json")
     weights = (
         Path(path) if Path(path).is_file() and Path(path).name != "config.json" else _weight_file(folder)

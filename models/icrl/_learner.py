@@ -1,6 +1,7 @@
 """What every in-context value learner of ours offers, whatever its architecture."""
 
 from abc import abstractmethod
+from types import SimpleNamespace
 
 from jaxtyping import Float
 from torch import Tensor
@@ -26,6 +27,11 @@ class ValueLearner(HookedRootModule):
     def setup(self) -> None:
         """Name the hook points; the last line of every constructor."""
         super().setup()  # type: ignore[no-untyped-call]
+
+    @property
+    def cfg(self) -> SimpleNamespace:
+        """What an `ActivationCache` of TransformerLens asks of a model: how many layers, and which parts they have."""
+        return SimpleNamespace(n_layers=self.num_layers, attn_only=True)
 
     @abstractmethod
     def prompt(

@@ -63,7 +63,7 @@ def checkpoint_steps(steps: int, num_checkpoints: int) -> list[int]:
 
 def pretrain(
     config: RunConfig,
-    out: Path,
+    out: str | Path,
     *,
     num_seeds: int = 1,
     jobs: int = 1,
@@ -78,7 +78,7 @@ def pretrain(
         num_seeds: Models to train.
         jobs: Processes, one thread each.
         device: Where the model is; tasks are drawn on the CPU, so that they are the same everywhere.
-        progress: Called as progress(steps, seed), with several processes once for each finished seed.
+        progress: Called as progress(steps, seed), with several processes a few times a second.
 
     Returns:
         The last checkpoint of each seed.
@@ -86,7 +86,7 @@ def pretrain(
     Raises:
         InputError: `out` holds results of another configuration or cannot be written; the loss is not finite.
     """
-    config = config.model_copy(update={"task": resolve_task(config.task)})
+    config, out = config.model_copy(update={"task": resolve_task(config.task)}), Path(out)
     claim(out, {"num_seeds": num_seeds, **config.model_dump()}, _described)
     seeds = range(config.train.seed, config.train.seed + num_seeds)
     runs = [out if num_seeds == 1 else out / f"seed-{seed}" for seed in seeds]

@@ -5,7 +5,6 @@ Shape legend: `batch` tasks, `state` S, `feature` d, `pos` the states S_0, S_1, 
 
 import os
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -15,7 +14,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
-from valuelens.models._errors import InputError
+from valuelens.models._errors import InputError, did_you_mean
+from valuelens.models._files import nearest
 from valuelens.models.icrl._cartpole import CartPolePool, cart_pole_pool
 from valuelens.models.icrl._chains import (
     boyan_chains,
@@ -227,7 +227,7 @@ def _read_tensors(path: str) -> dict[str, Tensor]:
     try:
         tensors: dict[str, Tensor] = load(Path(path).read_bytes())
     except FileNotFoundError:
-        raise InputError("an environment file must exist", "found none", path) from None
+        raise InputError("an environment file must exist", f"found none{nearest(Path(path))}", path) from None
     except (OSError, ValueError, SafetensorError) as error:
         must = "an environment file must be a readable safetensors file"
         raise InputError(must, f"found {error}", path) from None
@@ -235,8 +235,7 @@ def _read_tensors(path: str) -> dict[str, Tensor]:
 
 
 def _unknown_environment(name: str) -> InputError:
-    close = get_close_matches(name, ENVIRONMENTS, n=1)
-    hint = f" (did you mean {close[0]}?)" if close else ""
+    hint = did_you_mean(name, ENVIRONMENTS) or nearest(Path(name))
     must = f"env must be {', '.join(ENVIRONMENTS)} or the path of a .safetensors file"
     return InputError(must, f"found {name!r}{hint}", "task, env")
 

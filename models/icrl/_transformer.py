@@ -8,6 +8,8 @@ vectors and carry TransformerLens' names and shapes.
 import math
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 from einops import rearrange
@@ -44,14 +46,15 @@ class Transformer(ValueLearner):
     that write into the residual stream (W_O, W_out) N(0, 0.02^2 / 2L), biases 0, norm gains 1.
 
     Hooks, l = 0..L-1, in TransformerLens' words:
-        `hook_embed`, `hook_pos_embed` (not in the set-only control): [batch pos d_model].
-        `blocks.{l}.hook_resid_pre`, `.hook_resid_mid`, `.hook_resid_post`, `.hook_attn_out`, `.hook_mlp_out`:
-            [batch pos d_model].
-        `blocks.{l}.attn.hook_q`, `.hook_k`, `.hook_v`, `.hook_z`: [batch pos head d_head].
-        `blocks.{l}.attn.hook_attn_scores` (scaled, minus infinity where masked), `.hook_pattern`:
-            [batch head query key].
-        `blocks.{l}.ln1.hook_normalized`, `blocks.{l}.ln2.hook_normalized`, `ln_final.hook_normalized`:
-            [batch pos d_model].
+
+    * `hook_embed`, `hook_pos_embed` (not in the set-only control): [batch pos d_model].
+    * `blocks.{l}.hook_resid_pre`, `.hook_resid_mid`, `.hook_resid_post`, `.hook_attn_out`, `.hook_mlp_out`:
+      [batch pos d_model].
+    * `blocks.{l}.attn.hook_q`, `.hook_k`, `.hook_v`, `.hook_z`: [batch pos head d_head].
+    * `blocks.{l}.attn.hook_attn_scores` (scaled, minus infinity where masked), `.hook_pattern`:
+      [batch head query key].
+    * `blocks.{l}.ln1.hook_normalized`, `blocks.{l}.ln2.hook_normalized`, `ln_final.hook_normalized`:
+      [batch pos d_model].
 
     Args:
         model: Layers, heads, width, `causal`, `positions`, `normalization`.
@@ -90,6 +93,13 @@ class Transformer(ValueLearner):
         if model.positions:
             self.hook_pos_embed = HookPoint()
         self.setup()
+
+    @property
+    def cfg(self) -> SimpleNamespace:
+        """What an `ActivationCache` asks of a model with heads and MLPs."""
+        first: Any = self.blocks[0]
+        heads, _, d_model = first.attn.W_O.shape
+        return SimpleNamespace(n_layers=self.num_layers, n_heads=heads, d_model=d_model, attn_only=False)
 
     def prompt(
         self, context: Context, queries: Float[Tensor, "batch query feature"] | None = None

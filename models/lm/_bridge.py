@@ -65,10 +65,20 @@ def plain_model(model: nn.Module) -> nn.Module:
 
 def _give(lens: "TransformerBridge", tokenizer: PreTrainedTokenizerBase) -> None:
     """The tokenizer itself: a bridge that is built with one loads another by its name and has it prepend a token."""
-    from transformer_lens.model_bridge.sources._bridge_builder import detect_tokenizer_bos_eos
-
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     lens.tokenizer = tokenizer
-    prepends, appends = detect_tokenizer_bos_eos(tokenizer)
+    prepends, appends = _ends(tokenizer)
     lens.cfg.default_prepend_bos = lens.cfg.tokenizer_prepends_bos = prepends
     lens.cfg.tokenizer_appends_eos = appends
+
+
+def _ends(tokenizer: PreTrainedTokenizerBase) -> tuple[bool, bool]:
+    """Whether a tokenizer puts a token before every text, and one behind it."""
+    from transformer_lens.model_bridge.sources._bridge_builder import detect_tokenizer_bos_eos
+
+    try:
+        prepends, appends = detect_tokenizer_bos_eos(tokenizer)
+    except Exception:  # noqa: BLE001  # it tries "a", which a tokenizer of whole words may refuse; then nothing is tried
+        empty = tokenizer.encode("")
+        return tokenizer.bos_token_id in empty, tokenizer.eos_token_id in empty
+    return bool(prepends), bool(appends)

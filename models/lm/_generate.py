@@ -1,5 +1,7 @@
 """Rollouts of a task by a language model: groups of completions with their rewards."""
 
+from collections.abc import Callable
+
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -12,7 +14,13 @@ from valuelens.models.lm._task import Prompt, Task
 from valuelens.models.lm._tokenisation import completion_tokens, decoded, end_tokens, needed, prompt_tokens
 
 
-def generate(language_model: LanguageModel, task: Task, config: GenerateConfig | None = None) -> Rollouts:
+def generate(
+    language_model: LanguageModel,
+    task: Task,
+    config: GenerateConfig | None = None,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> Rollouts:
     """Sample groups of completions of a task's prompts and reward them.
 
     A completion holds the end-of-sequence token where it ended by itself, and nothing behind it. Rewards are those of
@@ -23,6 +31,7 @@ def generate(language_model: LanguageModel, task: Task, config: GenerateConfig |
         language_model: Model and tokenizer; the model's own context window must hold prompt and completion.
         task: Prompts and rewards.
         config: Sizes, sampling and seed.
+        progress: Called as progress(tokens done, most there can be).
 
     Raises:
         InputError: The model has no tokenizer, or no end-of-sequence token where completions end; a prompt is empty or
@@ -51,7 +60,7 @@ def generate(language_model: LanguageModel, task: Task, config: GenerateConfig |
     )
     rows = [prompt for prompt in range(len(prompts)) for _ in range(config.num_generations)]
     sampled = sampled_completions(
-        language_model.model, [prompt_ids[i] for i in rows], uniforms, stops, config
+        language_model.model, [prompt_ids[i] for i in rows], uniforms, stops, config, progress
     )
     return Rollouts(
         prompt_ids=tuple(prompt_ids[i] for i in rows),

@@ -16,6 +16,7 @@ from huggingface_hub import HfApi, constants, errors, scan_cache_dir, snapshot_d
 from huggingface_hub.file_download import repo_folder_name
 
 from valuelens.models._errors import InputError
+from valuelens.models._files import nearest
 
 MODEL = "a model must exist (a Hugging Face folder, a hub name, a PEFT adapter folder or a GGUF file)"
 
@@ -217,7 +218,7 @@ def _explained(error: Exception, name: str, revision: str | None) -> InputError:
     where = name if revision is None else f"{name}@{revision}"
     match error:
         case errors.HFValidationError():
-            return InputError(MODEL, "found nothing", where)
+            return InputError(MODEL, f"found nothing{_meant(name, revision)}", where)
         case errors.GatedRepoError():
             found = "found one whose terms wait to be accepted: do so on its page, then `hf auth login`"
             return InputError("the model must be open to you", found, where)
@@ -225,7 +226,8 @@ def _explained(error: Exception, name: str, revision: str | None) -> InputError:
             found = f"found none of this name, but {_named(list(_refs(name)), revision)}"
             return InputError("the revision must exist", found, where)
         case errors.RepositoryNotFoundError():
-            return InputError(MODEL, "found no such folder here and no such model on the hub", where)
+            found = f"found no such folder here and no such model on the hub{_meant(name, revision)}"
+            return InputError(MODEL, found, where)
         case errors.LocalEntryNotFoundError():
             return _not_cached(name, revision, where)
     found = f"found {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
@@ -236,12 +238,22 @@ def _not_cached(name: str, revision: str | None, where: str) -> InputError:
     network = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "the hub does not answer"
     cached = cached_revisions(name)
     if not cached:
-        found = f"found no such folder here, nothing in the cache {constants.HF_HUB_CACHE}, and {network}"
+        here = f"no such folder here{_meant(name, revision)}"
+        found = f"found {here}, nothing in the cache {constants.HF_HUB_CACHE}, and {network}"
         return InputError(MODEL, found, where)
     if (revision or constants.DEFAULT_REVISION) in cached:
         return InputError("the cached model must be whole", f"found files missing, and {network}", where)
     found = f"found {network}, and in the cache only {_named(cached, revision)}"
     return InputError("the revision must be in the cache where the hub is not reached", found, where)
+
+
+def _meant(name: str, revision: str | None) -> str:
+    """A folder here that is named almost so, or the member of a series here that `@` does not reach."""
+    here = Path(name).expanduser()
+    if revision is None or not here.is_dir():
+        return nearest(here)
+    member = here / revision
+    return f" (did you mean {member}?)" if member.exists() else nearest(member)
 
 
 def _refs(name: str) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import io
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +18,7 @@ from transformers.models.auto.modeling_auto import (
 from transformers.utils import logging
 
 from valuelens.models._devices import device as existing_device
-from valuelens.models._errors import InputError, told
+from valuelens.models._errors import InputError, did_you_mean, told
 from valuelens.models.lm._language_model import LanguageModel
 from valuelens.models.lm._merged import base_of, merged
 from valuelens.models.lm._sources import CONFIG, Source, located, read_config
@@ -26,6 +26,9 @@ from valuelens.models.lm._tokenizer import check_tokenizer, load_tokenizer
 from valuelens.models.lm._weights import check_finite, check_keys, weight_files, weights_hash
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
+Progress = Callable[[int, int], None]
+"""Called as progress(done, all)."""
+
 _CAUSAL = "MODEL must be a decoder-only language model"
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 
@@ -37,6 +40,7 @@ def load_language_model(
     base: str | Path | None = None,
     dtype: str = "float32",
     device: str = "cpu",
+    progress: Progress | None = None,
 ) -> LanguageModel:
     """A causal language model with its tokenizer, frozen, in evaluation mode and in the precision asked for.
 
@@ -50,22 +54,23 @@ def load_language_model(
         base: What an adapter was trained on, where its own configuration does not say or is wrong.
         dtype: float32, bfloat16 or float64.
         device: As torch names it.
+        progress: Called as progress(tensors done, all); not of a GGUF file.
 
     Raises:
         InputError: In one line: there is no such model or revision, it is of another kind, not whole, not finite,
             or its tokenizer is another model's.
     """
     if dtype not in DTYPES:
-        raise InputError(
-            f"the dtype must be one of {', '.join(DTYPES)}", f"found {dtype!r}", "option --dtype"
-        )
+        found_name = f"found {dtype!r}{did_you_mean(dtype, DTYPES)}"
+        raise InputError(f"the dtype must be one of {', '.join(DTYPES)}", found_name, "option --dtype")
     place, found = existing_device(device), located(source, revision)
     if base is not None and found.kind != "adapter":
         raise InputError(
             "only an adapter has a base", f"found {base} for a model that is whole", "option --base"
         )
     wanted = DTYPES[dtype]
-    language_model = _adapted(found, base, wanted) if found.kind == "adapter" else _whole(found, wanted)
+    with _counted(progress):
+        language_model = _adapted(found, base, wanted) if found.kind == "adapter" else _whole(found, wanted)
     model: Any = language_model.model
     model.to(place).eval().requires_grad_(False)
     return language_model
@@ -164,6 +169,40 @@ def _config(folder: Path) -> PretrainedConfig:
         )
         raise InputError("weights must be floating point (GGUF files are dequantised)", found, where)
     return config
+
+
+@contextmanager
+def _counted(progress: Progress | None) -> Iterator[None]:
+    """Tell what transformers would show in a bar."""
+    if progress is None:
+        yield
+        return
+    before = logging.set_tqdm_hook(lambda _, args, kwargs: _Steps(progress, *args, **kwargs))
+    try:
+        yield
+    finally:
+        logging.set_tqdm_hook(before)
+
+
+class _Steps:
+    """In the place of a bar: goes through what it is given, and counts."""
+
+    def __init__(self, progress: Progress, steps: Iterable[Any] = (), **_: Any) -> None:
+        self.progress, self.steps = progress, list(steps)
+
+    def __iter__(self) -> Iterator[Any]:
+        for done, step in enumerate(self.steps):
+            self.progress(done, len(self.steps))
+            yield step
+
+    def __enter__(self) -> "_Steps":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def __getattr__(self, _: str) -> Callable[..., None]:
+        return lambda *_, **__: None
 
 
 @contextmanager

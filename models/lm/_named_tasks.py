@@ -2,11 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from valuelens.models._errors import InputError, told
+from valuelens.models._errors import InputError, did_you_mean, told
 from valuelens.models._imported import import_named
 from valuelens.models.lm._addition import Addition
 from valuelens.models.lm._label_copy import LabelCopy
@@ -53,10 +52,8 @@ def find_task(name: str, **sizes: int) -> NamedTask:
     if ":" in name:
         return _imported(name, sizes)
     if name not in _OURS:
-        close = get_close_matches(name, _OURS, n=1)
-        hint = f" (did you mean {close[0]}?)" if close else ""
         must = f"the task must be {', '.join(_OURS)} or package.module:Name"
-        raise InputError(must, f"found {name!r}{hint}", "option --task")
+        raise InputError(must, f"found {name!r}{did_you_mean(name, _OURS)}", "option --task")
     possible = [field.name for field in fields(_OURS[name])]  # type: ignore[arg-type]
     for size in sizes:
         if size not in possible:

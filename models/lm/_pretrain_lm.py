@@ -43,7 +43,7 @@ _STEP = re.compile(r"step-(\d{8})")
 
 def pretrain_lm(
     config: LMRunConfig,
-    out: Path,
+    out: str | Path,
     *,
     num_seeds: int = 1,
     jobs: int = 1,
@@ -61,7 +61,7 @@ def pretrain_lm(
         num_seeds: Series to train.
         jobs: Processes, one thread each.
         device: Where the model is; texts are drawn on the CPU, so that they are the same everywhere.
-        progress: Called as progress(steps, seed), with several processes once for each finished seed.
+        progress: Called as progress(steps, seed), with several processes a few times a second.
 
     Returns:
         The last checkpoint of each seed.
@@ -70,7 +70,7 @@ def pretrain_lm(
         InputError: `out` holds results of another configuration or cannot be written; the task cannot be pretrained
             on; the loss is not finite.
     """
-    config = config.model_copy(update={"corpus": config.corpus.resolved()})
+    config, out = config.model_copy(update={"corpus": config.corpus.resolved()}), Path(out)
     task = pretraining_task(config.corpus.task, **config.corpus.sizes)
     drawn_texts(task, config, task_tokenizer(task, config), torch.Generator().manual_seed(config.train.seed))
     claim(out, {"num_seeds": num_seeds, **config.model_dump()}, _described)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from valuelens.models._errors import InputError
+from valuelens.models._errors import InputError, did_you_mean
+from valuelens.models._files import nearest
 
 _OURS = ("prompt", "completion", "prompt_ids", "completion_ids", "step", "group", "completion_mask")
 _SIGNALS = ("advantage", "values", "log_probs", "logprobs")
@@ -109,7 +110,7 @@ def rollout_files(source: str) -> list[Path]:
         found = [match for match in matches if match.suffix == ".parquet" and match.is_file()]
         must, where = "rollouts must be a parquet file, a folder or a pattern that matches some", source
     if not found:
-        raise InputError(must, "found none", where)
+        raise InputError(must, f"found none{nearest(path)}" if not path.exists() else "found none", where)
     return found
 
 
@@ -127,9 +128,8 @@ def _check_columns(each: RolloutTable, targets: str | None) -> None:
             must = f"rollouts must have a column {wanted[0]} or {wanted[1]}"
             raise InputError(must, f"found {each.columns}", each.path)
     if targets is not None and targets not in each.columns:
-        raise InputError(
-            f"--reward-targets must name a column: {targets}", f"found {each.columns}", each.path
-        )
+        found = f"found {each.columns}{did_you_mean(targets, each.columns)}"
+        raise InputError(f"--reward-targets must name a column: {targets}", found, each.path)
     for name in _TOOL_MASKS:
         if name in each.columns:
             raise InputError("tool masks are not supported", f"found column {name}", each.path)

@@ -7,7 +7,7 @@ global random state stays as it is, and the log-probability recorded is that of 
 Shape legend: `rollout` completions, `batch` those sampled side by side, `state` k: after k tokens of the completion.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any
@@ -36,6 +36,7 @@ def sampled_completions(
     uniforms: Float[Tensor, "rollout state"],
     stops: Tokens,
     config: GenerateConfig,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Completions:
     """One completion for each prompt.
 
@@ -45,14 +46,23 @@ def sampled_completions(
         uniforms: A number in [0, 1) for each token that may be drawn; as many as a completion has at most.
         stops: Tokens that end a completion.
         config: Temperature, top-k, top-p and batch size.
+        progress: Called as progress(tokens done, most there can be); those behind an early end count as done.
 
     Raises:
         InputError: Logits are not finite.
     """
     sampled = Completions(tokens=[], log_probs=[])
+    longest = uniforms.shape[1]
     for start in range(0, len(prompts), config.batch_size):
         part = slice(start, start + config.batch_size)
-        batch = _sample(model, prompts[part], uniforms[part].to(model.device), stops, config)
+        rows = uniforms[part].to(model.device)
+
+        def drawn(states: int, before: int = start * longest, many: int = len(rows)) -> None:
+            if progress:
+                progress(before + many * states, uniforms.numel())
+
+        batch = _sample(model, prompts[part], rows, stops, config, drawn)
+        drawn(longest)
         sampled.tokens.extend(batch.tokens)
         sampled.log_probs.extend(batch.log_probs)
     return sampled
@@ -65,6 +75,7 @@ def _sample(
     uniforms: Float[Tensor, "batch state"],
     stops: Tokens,
     config: GenerateConfig,
+    told: Callable[[int], None],
 ) -> Completions:
     """A batch: prompts that several rollouts share are read once, padded on the left; who has ended is dropped."""
     distinct = list(dict.fromkeys(prompts))
@@ -92,6 +103,7 @@ def _sample(
             rows, drawn, mask, place = rows[kept], drawn[kept], mask[kept], place[kept]
         mask = torch.cat([mask, torch.ones_like(mask[:, :1])], 1)
         place = place + 1
+        told(k + 1)
         logits = _next_logits(model, drawn[:, None], mask, place[:, None], cache)
     return Completions(tokens=[tuple(each) for each in tokens], log_probs=[tuple(each) for each in log_probs])
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from valuelens.models._errors import InputError
+from valuelens.models._files import nearest
 from valuelens.models.lm._hub import MODEL, snapshot
 
 _MEMBER = re.compile(r"(?:checkpoint|step)-(\d+)")
@@ -53,7 +54,7 @@ def located(source: str | Path, revision: str | None = None) -> Source:
         return _here(path)
     name, at, named = text.partition("@")
     if not _HUB_NAME.fullmatch(name) or (at and not named):
-        raise InputError(MODEL, "found nothing", text)
+        raise InputError(MODEL, f"found nothing{nearest(path)}", text)
     if named and revision not in (None, named):
         raise InputError("there must be one revision", f"found {named!r} and {revision!r}", text)
     revision = revision or named or None

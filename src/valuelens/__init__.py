@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from valuelens.analyses.impact import impact_run as impact_run
     from valuelens.analyses.impact import members as members
     from valuelens.analyses.report import save_figures as save_figures
+    from valuelens.analyses.report import write_pdf as write_pdf
     from valuelens.analyses.report import write_report as write_report
     from valuelens.models import InputError as InputError
     from valuelens.models import ablated as ablated
@@ -91,6 +92,7 @@ _HOMES = {
     "task_named": "valuelens.models.lm",
     "theta_star": "valuelens.models.icrl",
     "value_slots": "valuelens.probe",
+    "write_pdf": "valuelens.analyses.report",
     "write_report": "valuelens.analyses.report",
 }
 

@@ -1,17 +1,19 @@
 """Does everything that valuelens needs work here?"""
 
-import os
 import platform
-import shutil
 import sys
-import tempfile
+import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
+
+from valuelens import _doctor_machine as machine
+from valuelens._check import Check, Dubious, State
+from valuelens._interrupt import interruptible, nothing
+from valuelens._terminal import bar
 
 _NEEDED = (
     "torch",
@@ -26,49 +28,44 @@ _NEEDED = (
     "seaborn",
 )
 _OPTIONAL = {
+    "dask": "impact on several machines: pip install 'valuelens[dask]'",
     "gymnasium": "cart-pole tasks: pip install 'valuelens[cartpole]'",
     "peft": "adapter folders: pip install 'valuelens[peft]'",
     "gguf": "GGUF files: pip install 'valuelens[gguf]'",
 }
-_FREE = 1 << 30
+
+_ACTIVATIONS = 34
+"""Numbers that a block keeps for the backward pass, for each token and unit of width (a common estimate)."""
+
+_DEFAULT_ROLLOUTS, _LONGEST, _MICRO_BATCH = 512, 64, 8
+"""Of `costates` as it is called without options."""
+
+_FORWARDS = 6
+"""Forward passes that its rollouts cost: sampling, scoring, and twice a forward and a backward pass."""
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that was looked at.
-
-    Attributes:
-        what: The thing.
-        state: `ok`, `missing` (optional) or `broken` (needed).
-        found: What was found, and what to do.
-    """
-
-    what: str
-    state: Literal["ok", "missing", "broken"]
-    found: str
-
-    def __str__(self) -> str:
-        return f"{self.state:8}{self.what}: {self.found}"
-
-    def plain(self) -> dict[str, str]:
-        """As data."""
-        return asdict(self)
-
-
-def checks(model: str | Path | None) -> list[Check]:
+def checks(model: str | Path | None, *, progress: bool = False) -> list[Check]:
     """Look at everything.
 
     Args:
         model: A checkpoint of either kind that should be usable, if any: a path, or a name on the hub.
+        progress: Show how far it is.
     """
     found = [_python(), *(_package(name) for name in _NEEDED)]
     found += [_optional(name, use) for name, use in _OPTIONAL.items()]
-    found += [_guarded("threads and devices", _threads), _guarded("temporary folder", _disk)]
-    return found if model is None else found + _tried(model)
+    with (
+        interruptible(nothing, "a look at the machine keeps nothing"),
+        bar("doctor", show=progress) as told,
+    ):
+        for k, (what, look) in enumerate(machine.LOOKS.items()):
+            told(what, k, len(machine.LOOKS))
+            found.append(guarded(what, look))
+        told("done" if model is None else f"trying {model}", len(machine.LOOKS), len(machine.LOOKS))
+        return found if model is None else found + _tried(model)
 
 
 def _python() -> Check:
-    state: Literal["ok", "broken"] = "ok" if sys.version_info >= (3, 11) else "broken"
+    state: State = "ok" if sys.version_info >= (3, 11) else "broken"
     return Check("python", state, f"{platform.python_version()} (needs 3.11 or newer)")
 
 
@@ -88,35 +85,85 @@ def _optional(name: str, use: str) -> Check:
     return Check(name, "ok", version(name))
 
 
-def _guarded(what: str, look: Callable[[], str]) -> Check:
+def guarded(what: str, look: Callable[[], str]) -> Check:
+    """What a look found, whatever it was.
+
+    Args:
+        what: The thing.
+        look: Returns what it found where all is well.
+    """
+    state: State
     try:
-        return Check(what, "ok", look())
+        found, state = look(), "ok"
+    except Dubious as doubt:
+        found, state = str(doubt), "warning"
+    except LookupError as lack:
+        found, state = str(lack.args[0] if lack.args else lack), "missing"
     except Exception as error:  # noqa: BLE001 - a doctor reports whatever is wrong
-        return Check(what, "broken", " ".join(str(error).split()))
-
-
-def _threads() -> str:
-    import torch
-
-    devices = ["cpu"] + [f"cuda:{i}" for i in range(torch.cuda.device_count())]
-    threads = f"torch would use {torch.get_num_threads()} threads, valuelens uses 1 per process"
-    return f"{os.cpu_count()} cores; {threads}; {', '.join(devices)}"
-
-
-def _disk() -> str:
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "probe").write_bytes(b"x")
-        free = shutil.disk_usage(folder).free
-    if free < _FREE:
-        raise OSError(f"only {free >> 20} MiB free in {tempfile.gettempdir()}; 1 GiB is advisable")
-    return f"writable, {free >> 30} GiB free"
+        found, state = str(error), "broken"
+    return Check(what, state, " ".join(found.split()))
 
 
 def _tried(model: str | Path) -> list[Check]:
     what, loaded = f"checkpoint {model}", list[Any]()
-    first = _guarded(what, lambda: _described(model, loaded))
+    if (room := _room(model)) is not None and room.state == "broken":
+        return [room]  # before the system ends this process for it
+    first = guarded(what, lambda: _described(model, loaded))
     looks = {"tokenizer": _tokenizer, "gradients": _gradients, "attention": _attention} if loaded else {}
-    return [first, *(_guarded(name, partial(look, *loaded)) for name, look in looks.items())]
+    looks |= {"memory of costates": _needed, "time of costates": _duration} if loaded else {}
+    return [first, *(guarded(name, partial(look, *loaded)) for name, look in looks.items())]
+
+
+def _room(model: str | Path) -> Check | None:
+    """Whether the weights of a folder fit into memory at all, in float32; none where there are none to be seen."""
+    from valuelens.models.lm import is_in_context
+
+    folder = Path(model)
+    if not folder.is_dir() or is_in_context(folder):
+        return None
+    size = sum(
+        each.stat().st_size for each in folder.glob("*.safetensors") if each.name != "state.safetensors"
+    )
+    free = machine.available_memory()
+    if size < free:
+        return None
+    found = f"its weights take {size / machine.GIB:.1f} GiB, {free / machine.GIB:.1f} GiB are available"
+    return Check(f"checkpoint {model}", "broken", f"{found}; use a machine with more memory")
+
+
+def _needed(language_model: Any, _: Any) -> str:
+    """Memory of a micro-batch beside what is left now that the weights are there; an estimate."""
+    tokens = _MICRO_BATCH * 2 * _LONGEST
+    width, size = language_model.d_model, language_model.model.dtype.itemsize
+    blocks = _ACTIVATIONS * language_model.num_layers * width * tokens * size
+    logits = 4 * language_model.vocab_size * tokens * 8
+    need, free = blocks + logits, machine.available_memory()
+    beside = f"about {need / machine.GIB:.1f} GiB beside the weights (micro-batch {_MICRO_BATCH})"
+    found = f"{beside}, {free / machine.GIB:.1f} GiB available"
+    if need > free:
+        raise Dubious(f"{found}; use --micro-batch 1, or --dtype bfloat16")
+    return found
+
+
+def _duration(language_model: Any, _: Any) -> str:
+    """Time of the default call, from one forward pass; completions that end sooner take less."""
+    import torch
+
+    length = min(2 * _LONGEST, language_model.context_window or 2 * _LONGEST)
+    ids = torch.arange(length, device=language_model.device)[None] % language_model.vocab_size
+    with torch.no_grad():
+        started = time.perf_counter()
+        language_model.model(input_ids=ids)
+    seconds = time.perf_counter() - started
+    whole = seconds * _DEFAULT_ROLLOUTS * _FORWARDS
+    told = (
+        f"{whole:.0f} s"
+        if whole < 100
+        else f"{whole / 60:.0f} min"
+        if whole < 6000
+        else f"{whole / 3600:.0f} h"
+    )
+    return f"at most about {told} for {_DEFAULT_ROLLOUTS} completions of {_LONGEST} tokens on {language_model.device}"
 
 
 def _described(model: str | Path, loaded: list[Any]) -> str:

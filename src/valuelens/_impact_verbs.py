@@ -1,15 +1,15 @@
 """What the verb `impact` does, between the parsed command line and the library."""
 
-import sys
-from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from valuelens._interrupt import answers, interruptible
 from valuelens._lm_verbs import named_task
-from valuelens._verbs import bar, clear, processes
+from valuelens._terminal import Told, bar, say
+from valuelens._verbs import cleared, drawn, processes, writable
 from valuelens.analyses import Result, RolloutSource
 from valuelens.analyses.impact import (
     Execution,
@@ -21,13 +21,15 @@ from valuelens.analyses.impact import (
     impact_run,
     members,
 )
-from valuelens.analyses.report import save_figures, write_report
 from valuelens.models import InputError, lm
 
 _SAMPLED = (
     *("num_prompts", "num_generations", "max_completion_length", "temperature", "top_k", "top_p"),
     *("seed", "completion_ends"),
 )
+_RUN_SECONDS = {"default": 3.5, "fast": 1.75, "long": 7.0}
+"""What an RL run takes beside a score, about: only the time left is told by it."""
+
 _SHOWN = {
     "reward": "reward",
     "reward_std": "std",
@@ -41,37 +43,49 @@ _SHOWN = {
 
 def impact(given: Mapping[str, Any], *, progress: bool) -> Result:
     """Rank checkpoints, and write result, figures and report where `--out` asks for it."""
-    out, afresh = given.get("out"), given["overwrite"]
-    # what foreign code prints must not stand in --json
-    with redirect_stdout(sys.stderr):
+    out = given.get("out")
+    writable(out)
+    jobs = processes(given.get("jobs"), None)
+
+    def ready() -> None:
+        keeper.cleared = cleared(given)
+
+    why = "nothing is kept yet" if out else "nothing is kept without --out"
+    with interruptible(lambda: answers(out), why) as keeper, bar("impact", show=progress) as told:
+        told("reading checkpoints", 0, 0)
         found = members(given["models"], given.get("revisions"))
         config, sources = _config(given), _sources(given, found)
         if (task := sources[0].task) and task.file and not given["quiet"]:
-            _warn(f"the task {task.name} was imported from {task.file}")
-        if afresh and out is not None:
-            clear(out)
+            say(f"the task {task.name} was imported from {task.file}")
         execution = Execution(
             workers=Workers(
                 engine=given["engine"],
-                jobs=processes(given.get("jobs"), len(found) * (1 + 2 * config.rl_seeds)),
+                jobs=min(jobs, len(found) * (1 + 2 * config.rl_seeds)),
                 scheduler=given.get("scheduler"),
             ),
             evict=given["evict"],
-            warn=None if given["quiet"] else _warn,
+            warn=None if given["quiet"] else say,
+            ready=ready,
         )
-        with bar("impact", None, show=progress) as advance:
-            result = impact_run(
-                found,
-                sources,
-                config,
-                out=out,
-                execution=execution,
-                progress=lambda what, done, total: advance(what, 1, total),
-            )
-    if out is not None:
-        save_figures(result, out / "figures")
-        write_report({_title(given["models"]): result}, out / "report.html")
+        result = impact_run(
+            found, sources, config, out=out, execution=execution, progress=_paced(told, config, len(found))
+        )
+        if out is not None:
+            drawn({_title(given["models"]): result}, out, told)
     return result
+
+
+def _paced(told: Told, config: ImpactConfig, count: int) -> Callable[[str, int, int], None]:
+    """Progress in about seconds: an RL run takes longer than a score."""
+    run, spent = _RUN_SECONDS[config.recipe], 0.0
+
+    def advance(what: str, done: int, total: int) -> None:
+        nonlocal spent
+        spent += run if what.startswith("gain") else 1.0
+        runs = max(total - count, 0)
+        told(what, spent, max(spent, min(total, count) + run * runs) if done < total else spent)
+
+    return advance
 
 
 def impact_lines(result: Result, *, quiet: bool) -> list[str]:
@@ -177,7 +191,3 @@ def _paths(files: Sequence[str], found: Sequence[Member]) -> list[str]:
 
 def _title(models: Sequence[str]) -> str:
     return models[0] if len(models) == 1 else f"{models[0]} and {len(models) - 1} more"
-
-
-def _warn(message: str) -> None:
-    print(f"valuelens: {message}", file=sys.stderr)  # noqa: T201

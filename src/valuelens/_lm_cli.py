@@ -1,12 +1,26 @@
 """The verbs on language models, as the command line takes them; heavy imports wait until one runs."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from valuelens._options import Device, Jobs, Json, Out, Overwrite, Quiet, RequiredOut, Seed, emit, setting
+from valuelens._complete import LM_PRECISIONS, PRECISIONS, named
+from valuelens._complete import models as hub_models
+from valuelens._options import (
+    Device,
+    Jobs,
+    Json,
+    Out,
+    Overwrite,
+    Quiet,
+    RequiredOut,
+    Seed,
+    choice,
+    emit,
+    setting,
+)
+from valuelens._terminal import hushed, say
 
 RewardTargets = Annotated[
     str | None, setting("--reward-targets", "Column of right tokens: reward is their probability.", "none")
@@ -28,10 +42,10 @@ TopK = Annotated[int, typer.Option("--top-k", help="Likeliest tokens sampled fro
 TopP = Annotated[float, typer.Option("--top-p", help="Probability sampled from.")]
 MicroBatch = Annotated[int, typer.Option("--micro-batch", help="Rollouts a pass; bounds memory.")]
 CompletionEnds = Annotated[
-    str, typer.Option("--completion-ends", help="Whether completions end by themselves: auto, yes, no.")
+    str, choice("--completion-ends", "Whether completions end by themselves: auto, yes, no.")
 ]
 Base = Annotated[str | None, setting("--base", "What an adapter was trained on.", "what it says")]
-Dtype = Annotated[str, typer.Option("--dtype", help="float32, bfloat16 or float64.")]
+Dtype = Annotated[str, choice("--dtype", "float32, bfloat16 or float64.", named(LM_PRECISIONS))]
 
 
 def pretrain_lm(
@@ -68,7 +82,9 @@ def pretrain_lm(
     num_checkpoints: Annotated[
         int | None, setting("--num-checkpoints", "Log-spaced checkpoints from step 20.", "14")
     ] = None,
-    dtype: Annotated[str | None, setting("--dtype", "float32 or float64.", "float32")] = None,
+    dtype: Annotated[
+        str | None, setting("--dtype", "float32 or float64.", "float32", named(PRECISIONS))
+    ] = None,
     num_seeds: Annotated[int, typer.Option("--num-seeds", help="Series to train: seed, seed+1, ...")] = 1,
     seed: Seed = 0,
     device: Device = "cpu",
@@ -78,12 +94,13 @@ def pretrain_lm(
     quiet: Quiet = False,
 ) -> None:
     """Pretrain a small language model on a task: a series of Hugging Face folders, in under a minute."""
-    from valuelens import _lm_verbs
-
     given = {key: value for key, value in locals().items() if value is not None}
-    summary = _lm_verbs.pretrain_lm(given, progress=not (quiet or as_json))
+    with hushed(quiet=quiet):
+        from valuelens import _lm_verbs
+
+        summary = _lm_verbs.pretrain_lm(given, progress=not (quiet or as_json))
     if (said := _lm_verbs.imported(summary["task"], summary["imported_from"])) and not quiet:
-        print(f"valuelens: {said}", file=sys.stderr)  # noqa: T201
+        say(said)
     emit(summary, _lm_verbs.pretrain_lm_lines(summary), as_json=as_json)
 
 
@@ -93,6 +110,7 @@ def costates(
         typer.Argument(
             metavar="MODEL",
             help="Hugging Face folder, hub name or name@revision, PEFT adapter folder, or GGUF file.",
+            autocompletion=hub_models,
         ),
     ],
     task: Annotated[
@@ -116,10 +134,10 @@ def costates(
         ),
     ] = None,
     layers: Annotated[
-        str, typer.Option("--layers", help="Numbers or expressions in L, the number of layers; or all.")
+        str, choice("--layers", "Numbers or expressions in L, the number of layers; or all.")
     ] = "0,L//2,3L//4",
     positions: Annotated[
-        str, typer.Option("--positions", help="completion, or prompt: the states before the shared one.")
+        str, choice("--positions", "completion, or prompt: the states before the shared one.")
     ] = "completion",
     max_hops: MaxHops = 5,
     tolerance: Tolerance = 0.01,
@@ -131,13 +149,13 @@ def costates(
         ),
     ] = False,
     loss_type: Annotated[
-        str, typer.Option("--loss-type", help="Factors as trained: none, grpo, bnpo, dapo, dr_grpo.")
+        str, choice("--loss-type", "Factors as trained: none, grpo, bnpo, dapo, dr_grpo.")
     ] = "none",
     scale_rewards: Annotated[
-        str, typer.Option("--scale-rewards", help="Divide advantages by a deviation: none, group, batch.")
+        str, choice("--scale-rewards", "Divide advantages by a deviation: none, group, batch.")
     ] = "none",
     baseline: Annotated[
-        str, typer.Option("--baseline", help="Subtracted from rewards: group-mean or leave-one-out.")
+        str, choice("--baseline", "Subtracted from rewards: group-mean or leave-one-out.")
     ] = "group-mean",
     num_items: NumItems = None,
     num_labels: NumLabels = None,
@@ -174,15 +192,16 @@ def costates(
 
     First it says what the rollouts can teach (why is my reward flat?).
     """
-    from valuelens import _lm_verbs, _verbs
-
     given = {key: value for key, value in locals().items() if value is not None}
-    result, file = _lm_verbs.costates(given, progress=not (quiet or as_json))
+    with hushed(quiet=quiet):
+        from valuelens import _lm_verbs, _verbs
+
+        result, file = _lm_verbs.costates(given, progress=not (quiet or as_json))
     emit(result.summary(), _verbs.result_lines(result, quiet=quiet), as_json=as_json)
     if file and not quiet:
-        print(f"valuelens: the task {task} was imported from {file}", file=sys.stderr)  # noqa: T201
+        say(f"the task {task} was imported from {file}")
     if lost := _lm_verbs.unusable_rollouts(result):
-        print(f"valuelens: skipped as unusable: {'; '.join(lost)}", file=sys.stderr)  # noqa: T201
+        say(f"skipped as unusable: {'; '.join(lost)}")
         raise typer.Exit(3)
 
 
@@ -192,6 +211,7 @@ def impact(
         typer.Argument(
             metavar="SERIES_OR_MODELS...",
             help="Directories of checkpoint-N or step-N folders, models, or a hub name (see --revisions).",
+            autocompletion=hub_models,
         ),
     ],
     task: Annotated[
@@ -211,19 +231,15 @@ def impact(
         ),
     ] = None,
     reward_targets: RewardTargets = None,
-    signal: Annotated[
-        str, typer.Option("--signal", help="auto, subtractive, usable or update-aligned.")
-    ] = "auto",
-    headroom: Annotated[str, typer.Option("--headroom", help="tilt, shortfall or best-of-k.")] = "tilt",
+    signal: Annotated[str, choice("--signal", "auto, subtractive, usable or update-aligned.")] = "auto",
+    headroom: Annotated[str, choice("--headroom", "tilt, shortfall or best-of-k.")] = "tilt",
     beta: Annotated[float, typer.Option("--beta", help="Of the tilt, in units of 1 / reward range.")] = 5.0,
     layer: Annotated[
         str, typer.Option("--layer", help="Of the signal: a number or an expression in L.")
     ] = "L//2",
     recipe: Annotated[
         str,
-        typer.Option(
-            "--recipe", help="Of RL: default, fast (three times the rate, half the steps), or long."
-        ),
+        choice("--recipe", "Of RL: default, fast (three times the rate, half the steps), or long."),
     ] = "default",
     rl_seeds: Annotated[
         int, typer.Option("--rl-seeds", help="RL runs from each checkpoint; 0 for scores alone.")
@@ -238,7 +254,7 @@ def impact(
     evict: Annotated[
         bool, typer.Option("--evict", help="Remove each hub revision from the cache once it is done.")
     ] = False,
-    engine: Annotated[str, typer.Option("--engine", help="joblib, or dask for several machines.")] = "joblib",
+    engine: Annotated[str, choice("--engine", "joblib, or dask for several machines.")] = "joblib",
     scheduler: Annotated[
         str | None, setting("--scheduler", "Address of a Dask scheduler.", "a cluster of this machine")
     ] = None,
@@ -273,11 +289,12 @@ def impact(
 
     The score is our definition of it (theory B6); whether it beats one line of code is what the verdict says.
     """
-    from valuelens import _impact_verbs
-
     given = {key: value for key, value in locals().items() if value is not None}
-    result = _impact_verbs.impact(given, progress=not (quiet or as_json))
-    emit(result.summary(), _impact_verbs.impact_lines(result, quiet=quiet), as_json=as_json)
+    with hushed(quiet=quiet):
+        from valuelens import _impact_verbs
+
+        result = _impact_verbs.impact(given, progress=not (quiet or as_json))
+    emit(result.summary(), _impact_verbs.impact_lines(result, quiet=quiet), as_json=as_json, strong=-1)
     if lost := [f"{each['what']}: {each['why']}" for each in result.skipped if "input" in each]:
-        print(f"valuelens: skipped as unusable: {'; '.join(lost)}", file=sys.stderr)  # noqa: T201
+        say(f"skipped as unusable: {'; '.join(lost)}")
         raise typer.Exit(3)

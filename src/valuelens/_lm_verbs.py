@@ -3,16 +3,17 @@
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from valuelens import analyses
-from valuelens._verbs import bar, clear, options_of, prepare, processes
+from valuelens._interrupt import answers, checkpoints, interruptible
+from valuelens._terminal import bar, phases
+from valuelens._verbs import checked, cleared, drawn, options_of, stepped, writable
 from valuelens.analyses import Result
-from valuelens.analyses.report import save_figures, write_report
 from valuelens.models import InputError, lm
 
 SIZES = ("num_items", "num_labels", "num_pairs", "num_digits")
@@ -31,21 +32,24 @@ def pretrain_lm(given: Mapping[str, Any], *, progress: bool) -> dict[str, Any]:
     sizes = {key: given[key] for key in SIZES if key in given}
     parts["corpus"]["sizes"] = sizes
     config = lm.lm_run_config(parts, where="command line")
-    with redirect_stdout(sys.stderr):  # what foreign code prints must not stand in --json
-        task = lm.find_task(config.corpus.task, **sizes)
-        lm.pretraining_task(config.corpus.task, **sizes)
-        prepare(given, "step-????????")
-        out, num_seeds = given["out"], given["num_seeds"]
-        started, total = time.monotonic(), config.train.steps * num_seeds
-        with bar("pretrain-lm", total, show=progress) as advance:
-            last = lm.pretrain_lm(
-                config,
-                out,
-                num_seeds=num_seeds,
-                jobs=processes(given.get("jobs"), num_seeds),
-                device=given["device"],
-                progress=lambda steps, seed: advance(f"pretrain-lm seed {seed}", steps),
-            )
+    task = lm.find_task(config.corpus.task, **sizes)
+    lm.pretraining_task(config.corpus.task, **sizes)
+    out, num_seeds = given["out"], given["num_seeds"]
+    jobs = checked(given)
+    started, total = time.monotonic(), config.train.steps * num_seeds
+    with (
+        interruptible(lambda: checkpoints(out)) as keeper,
+        bar("pretrain-lm", show=progress) as told,
+    ):
+        keeper.cleared = cleared(given, "step-????????")
+        last = lm.pretrain_lm(
+            config,
+            out,
+            num_seeds=num_seeds,
+            jobs=jobs,
+            device=given["device"],
+            progress=stepped(told, total),
+        )
     loss = pd.read_parquet(out / "metrics.parquet").groupby("seed").tail(_RECENT).groupby("seed").loss.mean()
     return {
         "series": str(out),
@@ -91,33 +95,47 @@ def costates(given: Mapping[str, Any], *, progress: bool) -> tuple[Result, str |
         seed=given["seed"],
     )
     out, afresh = given.get("out"), given["overwrite"]
-    # what foreign code prints must not stand in --json
-    with redirect_stdout(sys.stderr):
+    writable(out)
+    with (
+        interruptible(lambda: answers(out), "nothing is kept: costates are taken in one go") as keeper,
+        bar("costates", show=progress) as told,
+    ):
+        step = phases(told, _weights(config))
+        step("loading the model", 0, 1)
         model = lm.load_language_model(
             given["model"],
             revision=given.get("revision"),
             base=given.get("base"),
             dtype=given["dtype"],
             device=given["device"],
+            progress=partial(step, "loading the model"),
         )
         source = _rollout_source(given)
-        with bar("costates", None, show=progress) as advance:
-            result = analyses.costate_run(
-                model,
-                source,
-                config,
-                out=None if afresh else out,
-                said=None if given["quiet"] else _say,
-                progress=lambda what, done, total: advance(what, 1, total),
-            )
-    if out is not None:
-        if afresh:  # only now, so that a fault of the input loses nothing
-            clear(out)
-            analyses.save_result(result, out)
-        save_figures(result, out / "figures")
-        write_report({given["model"]: result}, out / "report.html")
+        step("rollouts", 0, 1)
+        result = analyses.costate_run(
+            model,
+            source,
+            config,
+            out=None if afresh else out,
+            said=None if given["quiet"] else _say,
+            progress=step,
+        )
+        if out is not None:
+            if afresh:  # only now, so that a fault of the input loses nothing
+                keeper.cleared = cleared(given)
+                analyses.save_result(result, out)
+            drawn({given["model"]: result}, out, told)
     file = source.task.file if source.task else None
     return result, str(file) if file else None
+
+
+def _weights(config: analyses.CostateConfig) -> dict[str, float]:
+    """Parts of the work in their order, and about how long each takes beside the others."""
+    relaxed = config.objective == "reward" and config.positions == "completion"
+    parts = {"loading the model": 1.0, "rollouts": 3.0, "costates": 3.0}
+    parts |= {"hops": 6.0} if relaxed else {}
+    parts |= {"entropy bound": 12.0} if relaxed and config.full else {}
+    return {**parts, "heads": 6.0} if config.full else parts
 
 
 def _say(found: analyses.Diagnosis) -> None:

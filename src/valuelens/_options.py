@@ -1,10 +1,14 @@
 """Options that several verbs share, and how a verb's answer is printed."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from valuelens._complete import CHOICES, Completer, choices
+from valuelens._terminal import painted
 
 Out = Annotated[
     Path | None, typer.Option("--out", help="Folder for results; the same request continues there.")
@@ -16,7 +20,10 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Start afresh: remo
 Seed = Annotated[
     int, typer.Option("--seed", help="Decides everything random; several seeds are seed, seed+1, ...")
 ]
-Device = Annotated[str, typer.Option("--device", help="Where to compute: cpu, cuda, ...")]
+Device = Annotated[
+    str,
+    typer.Option("--device", help="Where to compute: cpu, cuda, ...", autocompletion=choices("--device")),
+]
 Jobs = Annotated[
     int | None, typer.Option("--jobs", help="Processes, one thread each.", show_default="one per core")
 ]
@@ -26,24 +33,44 @@ Json = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, no logs.")]
 
 
-def setting(name: str, help_: str, default: str) -> Any:
+def setting(name: str, help_: str, default: str, complete: Completer | None = None) -> Any:
     """An option whose default is not known here, only told.
 
     Args:
         name: With its dashes.
         help_: What it decides.
         default: In words.
+        complete: Offers values to the shell; those that are known by the name if none.
     """
-    return typer.Option(name, help=help_, show_default=default)
+    return typer.Option(name, help=help_, show_default=default, autocompletion=complete or _known(name))
 
 
-def emit(summary: dict[str, Any], lines: list[str], *, as_json: bool) -> None:
+def choice(name: str, help_: str, complete: Completer | None = None) -> Any:
+    """An option whose default stands in the signature.
+
+    Args:
+        name: With its dashes.
+        help_: What it decides.
+        complete: Offers values to the shell; those that are known by the name if none.
+    """
+    return typer.Option(name, help=help_, autocompletion=complete or _known(name))
+
+
+def _known(name: str) -> Completer | None:
+    return choices(name) if name in CHOICES else None
+
+
+def emit(summary: dict[str, Any], lines: list[str], *, as_json: bool, strong: int | None = None) -> None:
     """Print a verb's answer on stdout.
 
     Args:
         summary: As data.
         lines: For people.
         as_json: Print the data.
+        strong: The line that a terminal shows in bold, if any.
     """
-    text = json.dumps(summary, indent=2, ensure_ascii=False) if as_json else "\n".join(lines)
+    shown = list(lines)
+    if strong is not None and shown:
+        shown[strong] = painted(shown[strong], "bold", sys.stdout)
+    text = json.dumps(summary, indent=2, ensure_ascii=False) if as_json else "\n".join(shown)
     print(text)  # noqa: T201

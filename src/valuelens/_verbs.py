@@ -2,30 +2,21 @@
 
 import os
 import shutil
-import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
 from joblib import Parallel, delayed
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
-from valuelens import analyses
+from valuelens import _interrupt, analyses
+from valuelens._interrupt import interruptible
+from valuelens._terminal import Told, bar, phases
 from valuelens.analyses import Result, impact
-from valuelens.analyses.report import save_figures, write_report
-from valuelens.models import InputError, device, icrl, lm
+from valuelens.analyses.report import require_pdf, save_figures, write_pdf, write_report
+from valuelens.models import InputError, counters, deaf, device, icrl, lm
 
 _OURS = (
     *("config.json", "metrics.parquet", "checkpoints", "seed-*"),
@@ -36,6 +27,9 @@ _DEMO = {
     "untied-full": {"model": {"num_layers": 3, "tied": False, "weights": "full"}},
 }
 _SERIES, _SERIES_STEPS = "label-copy", 600
+_SECONDS = {_SERIES: 35.0, "tied": 55.0, "untied-full": 30.0}
+"""What the parts of the demo take, about: only the time left is told by it."""
+
 _RECENT = 40
 """Logged steps that the closing line of `pretrain` averages."""
 
@@ -46,17 +40,22 @@ def pretrain(given: Mapping[str, Any], *, progress: bool) -> dict[str, Any]:
         {name: options_of(model, given) for name, model in icrl.RunConfig.model_fields.items()},
         where="command line",
     )
+    icrl.resolve_task(config.task)
     out, num_seeds = given["out"], given["num_seeds"]
-    prepare(given)
+    jobs = checked(given)
     started, total = time.monotonic(), config.train.steps * num_seeds
-    with bar("pretrain", total, show=progress) as advance:
+    with (
+        interruptible(lambda: _interrupt.checkpoints(out)) as keeper,
+        bar("pretrain", show=progress) as told,
+    ):
+        keeper.cleared = cleared(given)
         last = icrl.pretrain(
             config,
             out,
             num_seeds=num_seeds,
-            jobs=processes(given.get("jobs"), num_seeds),
+            jobs=jobs,
             device=given["device"],
-            progress=lambda steps, seed: advance(f"pretrain seed {seed}", steps),
+            progress=stepped(told, total),
         )
     seconds = time.monotonic() - started
     recent = pd.read_parquet(out / "metrics.parquet").groupby("seed").tail(_RECENT).groupby("seed").mean()
@@ -94,10 +93,16 @@ def analyze(given: Mapping[str, Any], *, progress: bool) -> Result:
         found = f"found {given['device']!r}"
         raise InputError("in-context models are measured on the cpu", found, "option --device")
     out = given.get("out")
-    if out is not None and given["overwrite"]:
-        clear(out)
-    # what foreign code prints must not stand in --json
-    with redirect_stdout(sys.stderr), bar("analyze", None, show=progress) as advance:
+    writable(out)
+
+    def ready() -> None:
+        keeper.cleared = cleared(given)
+
+    why = "nothing is kept yet" if out else "nothing is kept without --out"
+    with (
+        interruptible(lambda: _interrupt.answers(out), why) as keeper,
+        bar("analyze", show=progress) as told,
+    ):
         result = analyses.analyze(
             given["path"],
             analyses.AnalysisConfig(
@@ -110,11 +115,11 @@ def analyze(given: Mapping[str, Any], *, progress: bool) -> Result:
             ),
             out=out,
             jobs=given["jobs"],
-            progress=lambda what, done, total: advance(what, 1, total),
+            progress=told,
+            ready=ready,
         )
-    if out is not None:
-        save_figures(result, out / "figures")
-        write_report({str(given["path"]): result}, out / "report.html")
+        if out is not None:
+            drawn({str(given["path"]): result}, out, told)
     return result
 
 
@@ -137,51 +142,120 @@ def unusable_inputs(result: Result) -> list[str]:
     return list(dict.fromkeys(each["why"] for each in result.skipped if "input" in each))
 
 
-def report(folders: list[Path], out: Path | None) -> Path:
-    """One report of several results."""
-    results = {str(folder): analyses.load_result(folder) for folder in folders}
-    return write_report(results, out or folders[0] / "report.html")
+def report(folders: list[Path], out: Path | None, *, pdf: bool = False, progress: bool = False) -> list[Path]:
+    """One report of several results: the page, and the same as a PDF where it is asked for."""
+    if pdf:
+        require_pdf()  # before any work
+    named = {str(folder): folder for folder in folders}
+    with (
+        interruptible(_interrupt.nothing, "an older report is kept as it was, if there is one"),
+        bar("report", show=progress) as told,
+    ):
+        results = {}
+        for k, (title, folder) in enumerate(named.items()):
+            told(f"reading {folder}", 0.1 * k, len(named))
+            results[title] = analyses.load_result(folder)
+        told("drawing figures", 0.1 * len(named), len(named))
+        page = write_report(results, out or folders[0] / "report.html", folders=named)
+        if not pdf:
+            return [page]
+        told("laying out the PDF", 0.6 * len(named), len(named))
+        return [page, write_pdf(page)]
 
 
 def demo(out: Path, *, seed: int, jobs: int | None, overwrite: bool, progress: bool) -> dict[str, Any]:
     """Both halves: two in-context learners and a series of language models, each part in a process of its own."""
     names = [*_DEMO, _SERIES]
-    if overwrite:
-        for name in names:
-            clear(out / name, "step-????????")
-            clear(out / f"{name}-results")
-    with bar("demo: in-context learners and a language model", len(names), show=progress) as advance:
-        tasks = [delayed(_demo_series)(out, seed), *(delayed(_demo_part)(name, out, seed) for name in _DEMO)]
-        found = {}
-        for name, result in Parallel(n_jobs=processes(jobs, len(names)), return_as="generator_unordered")(
-            tasks
-        ):
-            found[name] = result
-            advance(f"demo: {name} done", 1)
-    results = {f"{name} ({_described(name)})": found[name] for name in names}
-    written = write_report(results, out / "report.html")
+    workers = processes(jobs, len(names))
+    writable(out)
+    with (
+        interruptible(lambda: _interrupt.parts(out)) as keeper,
+        bar("demo", show=progress) as told,
+    ):
+        if overwrite:
+            for name in names:
+                clear(out / name, "step-????????")
+                clear(out / f"{name}-results")
+            keeper.cleared = True
+        found = _demo_results(out, seed, workers, told)
+        titles = {name: f"{name} ({_described(name)})" for name in names}
+        told("writing the report", 1, 1)
+        written = write_report(
+            {titles[name]: found[name] for name in names},
+            out / "report.html",
+            folders={titles[name]: out / f"{name}-results" for name in names},
+        )
     return {"report": str(written), "verdicts": {name: found[name].verdict for name in names}}
 
 
-def _demo_part(name: str, out: Path, seed: int) -> tuple[str, Result]:
+def _demo_results(out: Path, seed: int, workers: int, told: Told) -> dict[str, Result]:
+    """The results of all parts, by name; what a part counts is the share of its time, in thousandths."""
+    names = [_SERIES, *_DEMO]
+
+    def counted(counts: list[int]) -> None:
+        done = sum(_SECONDS[name] * count / 1000 for name, count in zip(names, counts, strict=True))
+        busy = [
+            f"{name} {count // 10} %" for name, count in zip(names, counts, strict=True) if 0 < count < 1000
+        ]
+        told(", ".join(busy) or "demo", done, sum(_SECONDS.values()))
+
+    with counters(len(names), counted) as each:
+        tasks = [delayed(_demo_series)(out, seed, each[0])]
+        tasks += [
+            delayed(_demo_part)(name, out, seed, tick) for name, tick in zip(_DEMO, each[1:], strict=True)
+        ]
+        with deaf():
+            outcomes = Parallel(n_jobs=workers, return_as="generator_unordered")(tasks)
+        return dict(outcomes)
+
+
+def _demo_part(name: str, out: Path, seed: int, tick: Callable[[int], None]) -> tuple[str, Result]:
     torch.set_num_threads(1)
     config = icrl.run_config({**_DEMO[name], "task": {}, "train": {"seed": seed}}, where="demo")
-    icrl.pretrain(config, out / name)
-    result = analyses.analyze(out / name, out=out / f"{name}-results")
+    share = _thousandths(tick, {"train": 450, "analyze": 550})
+    train = stepped(lambda _, done, total: share("train", done, total), config.train.steps)
+    icrl.pretrain(config, out / name, progress=train)
+    result = analyses.analyze(
+        out / name,
+        out=out / f"{name}-results",
+        progress=lambda _, done, total: share("analyze", done, total),
+    )
     save_figures(result, out / f"{name}-results" / "figures")
     return name, result
 
 
-def _demo_series(out: Path, seed: int) -> tuple[str, Result]:
+def _thousandths(tick: Callable[[int], None], weights: Mapping[str, float]) -> Told:
+    """Progress through the parts of a part, counted in thousandths of it."""
+    before = 0
+
+    def told(_: str, done: float, total: float) -> None:
+        nonlocal before
+        now = int(1000 * done / total)
+        tick(now - before)
+        before = now
+
+    return phases(told, weights)
+
+
+def _demo_series(out: Path, seed: int, tick: Callable[[int], None]) -> tuple[str, Result]:
     """Which of six checkpoints should RL start from? One RL seed, and so few checkpoints that nothing is correlated."""
     torch.set_num_threads(1)
+    share = _thousandths(tick, {"train": 250, "rank": 750})
     folder, task = out / _SERIES, lm.find_task("label-copy")
     train = {"steps": _SERIES_STEPS, "num_checkpoints": 6, "seed": seed}
-    lm.pretrain_lm(lm.lm_run_config({"corpus": {"task": task.name}, "train": train}, where="demo"), folder)
+    run = lm.lm_run_config({"corpus": {"task": task.name}, "train": train}, where="demo")
+    steps = stepped(lambda _, done, total: share("train", done, total), run.train.steps)
+    lm.pretrain_lm(run, folder, progress=steps)
     found = impact.members([str(folder)])
     source = analyses.RolloutSource(task=task, generate=lm.GenerateConfig(seed=seed))
     config = impact.ImpactConfig(recipe="fast", rl_seeds=1, seed=seed)
-    result = impact.impact_run(found, source, config, out=out / f"{_SERIES}-results")
+    result = impact.impact_run(
+        found,
+        source,
+        config,
+        out=out / f"{_SERIES}-results",
+        progress=lambda _, done, total: share("rank", done, total),
+    )
     save_figures(result, out / f"{_SERIES}-results" / "figures")
     return _SERIES, result
 
@@ -193,14 +267,38 @@ def _described(name: str) -> str:
     return f"{model.weights} weights, {model.num_layers} {'tied' if model.tied else 'untied'} layers"
 
 
-def prepare(given: Mapping[str, Any], *also: str) -> None:
-    """Check device and seeds of a training, and clear its folder where `--overwrite` asks for it."""
+def checked(given: Mapping[str, Any]) -> int:
+    """Refuse what a training cannot do before anything is removed for it; its processes."""
     device(given["device"])
     if given["num_seeds"] < 1:
         found = f"found {given['num_seeds']}"
         raise InputError("there must be at least one seed", found, "option --num-seeds")
-    if given["overwrite"]:
+    writable(given["out"])
+    return processes(given.get("jobs"), given["num_seeds"])
+
+
+def writable(out: Path | None) -> None:
+    """Refuse a folder that nothing can be written to, as the user typed it, before any work is done for it."""
+    if out is None:
+        return
+    here = out
+    while not here.exists() and here != here.parent:
+        here = here.parent
+    if not here.is_dir():
+        found = f"found the file {here}"
+    elif not os.access(here, os.W_OK | os.X_OK):
+        found = f"found that {here} is not"
+    else:
+        return
+    raise InputError("the output must be writable", found, f"option --out {out}")
+
+
+def cleared(given: Mapping[str, Any], *also: str) -> bool:
+    """Clear the folder where `--overwrite` asks for it; whether it did."""
+    if given["overwrite"] and given.get("out") is not None:
         clear(given["out"], *also)
+        return True
+    return False
 
 
 def clear(out: Path, *also: str) -> None:
@@ -213,25 +311,25 @@ def clear(out: Path, *also: str) -> None:
                 path.unlink()
 
 
-@contextmanager
-def bar(what: str, total: int | None, *, show: bool) -> Iterator[Any]:
-    """A progress bar with the time left, on stderr if that is a terminal; yields advance(what, steps, total)."""
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    shown = show and console.is_terminal
-    with Progress(*columns, console=console, disable=not shown, transient=True) as progress:
-        task = progress.add_task(what, total=total)
+def stepped(told: Told, total: int) -> Callable[[int, int], None]:
+    """Progress of a training, which counts steps of several seeds."""
+    done = 0
 
-        def advance(what: str, steps: int, total: int | None = total) -> None:
-            progress.update(task, advance=steps, description=what, total=total)
+    def advance(steps: int, seed: int) -> None:
+        nonlocal done
+        done += steps
+        told(f"seed {seed}", done, total)
 
-        yield advance
+    return advance
+
+
+def drawn(results: Mapping[str, Result], out: Path, told: Told) -> None:
+    """Figures and report of a result folder."""
+    for result in results.values():
+        told("drawing figures", 1, 1)
+        save_figures(result, out / "figures")
+    told("writing the report", 1, 1)
+    write_report(results, out / "report.html", folders=dict.fromkeys(results, out))
 
 
 def options_of(field: Any, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -239,8 +337,9 @@ def options_of(field: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     return {key: given[key] for key in field.annotation.model_fields if key in given}
 
 
-def processes(asked: int | None, useful: int) -> int:
-    """How many processes `--jobs` allows: as many as are useful, or as there are cores."""
+def processes(asked: int | None, useful: int | None) -> int:
+    """How many processes `--jobs` allows: as many as are useful (if that is known), or as there are cores."""
     if asked is not None and asked < 1:
         raise InputError("--jobs must be at least 1", f"found {asked}", "option --jobs")
-    return min(asked or os.cpu_count() or 1, useful)
+    allowed = asked or os.cpu_count() or 1
+    return allowed if useful is None else min(allowed, useful)

@@ -7,16 +7,33 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
+from valuelens._complete import PRECISIONS, named, questions
+from valuelens._complete import models as hub_models
+from valuelens._help import SETTINGS, Front, Verb
+from valuelens._interrupt import Interrupted, command
 from valuelens._lm_cli import costates, impact, pretrain_lm
-from valuelens._options import Device, Jobs, Json, Out, Overwrite, Quiet, RequiredOut, Seed, emit, setting
+from valuelens._options import (
+    Device,
+    Jobs,
+    Json,
+    Out,
+    Overwrite,
+    Quiet,
+    RequiredOut,
+    Seed,
+    choice,
+    emit,
+    setting,
+)
+from valuelens._terminal import hushed, say
 
 app = typer.Typer(
     name="valuelens",
+    cls=Front,
+    context_settings=SETTINGS,
     help="Mechanistic interpretability for transformers trained with reinforcement learning.",
     rich_markup_mode=None,
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
-    epilog="Start with `valuelens demo`. Each verb has its own --help with an example.",
 )
 
 
@@ -33,7 +50,7 @@ def _front(
         raise typer.Exit
 
 
-@app.command(epilog="Example: valuelens pretrain --out runs/default --num-seeds 2")
+@app.command(cls=Verb, short_help="Train in-context value learners by RL.")
 def pretrain(
     out: RequiredOut,
     env: Annotated[
@@ -91,7 +108,9 @@ def pretrain(
     num_checkpoints: Annotated[
         int | None, setting("--num-checkpoints", "Log-spaced checkpoints.", "20")
     ] = None,
-    dtype: Annotated[str | None, setting("--dtype", "float32 or float64.", "float32")] = None,
+    dtype: Annotated[
+        str | None, setting("--dtype", "float32 or float64.", "float32", named(PRECISIONS))
+    ] = None,
     num_seeds: Annotated[int, typer.Option("--num-seeds", help="Models to train: seed, seed+1, ...")] = 1,
     seed: Seed = 0,
     device: Device = "cpu",
@@ -101,14 +120,15 @@ def pretrain(
     quiet: Quiet = False,
 ) -> None:
     """RL-pretrain in-context value learners on random Markov reward processes."""
-    from valuelens import _verbs
-
     given = {key: value for key, value in locals().items() if value is not None}
-    summary = _verbs.pretrain(given, progress=not (quiet or as_json))
+    with hushed(quiet=quiet):
+        from valuelens import _verbs
+
+        summary = _verbs.pretrain(given, progress=not (quiet or as_json))
     emit(summary, _verbs.pretrain_lines(summary), as_json=as_json)
 
 
-@app.command(epilog="Example: valuelens analyze runs/default --out results/default")
+@app.command(cls=Verb, short_help="Ask a checkpoint or a run every in-context-RL question.")
 def analyze(
     path: Annotated[
         Path | None,
@@ -117,7 +137,9 @@ def analyze(
             help="Checkpoint or run folder, also of InContextTD; with --adapter, whatever that loads.",
         ),
     ] = None,
-    only: Annotated[str, typer.Option("--only", help="Questions, separated by commas; all if empty.")] = "",
+    only: Annotated[
+        str, choice("--only", "Questions, separated by commas; all if empty (see --list).", questions)
+    ] = "",
     list_: Annotated[bool, typer.Option("--list", help="List the questions and exit.")] = False,
     adapter: Annotated[
         str,
@@ -132,7 +154,7 @@ def analyze(
     ] = False,
     num_tasks: Annotated[int, typer.Option("--num-tasks", help="Evaluation tasks.", min=2)] = 256,
     dtype: Annotated[
-        str, typer.Option("--dtype", help="Precision of the measurements: float64 or float32.")
+        str, choice("--dtype", "Precision of the measurements: float64 or float32.", named(PRECISIONS))
     ] = "float64",
     seed: Seed = 0,
     device: Device = "cpu",
@@ -146,44 +168,51 @@ def analyze(
 
     With --adapter: identify the algorithm of any network.
     """
-    from valuelens import _verbs
+    given = {key: value for key, value in locals().items() if value is not None}
+    with hushed(quiet=quiet):
+        from valuelens import _verbs
 
-    if list_:
+        result = None if list_ else _verbs.analyze(given, progress=not (quiet or as_json))
+    if result is None:
         emit({"questions": _verbs.questions()}, _verbs.questions(), as_json=as_json)
         return
-    given = {key: value for key, value in locals().items() if value is not None}
-    result = _verbs.analyze(given, progress=not (quiet or as_json))
     emit(result.summary(), _verbs.result_lines(result, quiet=quiet), as_json=as_json)
     if (said := _verbs.imported(result)) and not quiet:
-        print(f"valuelens: {said}", file=sys.stderr)  # noqa: T201
+        say(said)
     if lost := _verbs.unusable_inputs(result):
-        print(f"valuelens: skipped as unusable: {'; '.join(lost)}", file=sys.stderr)  # noqa: T201
+        say(f"skipped as unusable: {'; '.join(lost)}")
         raise typer.Exit(3)
 
 
-app.command(
-    "pretrain-lm", epilog="Example: valuelens pretrain-lm --task label-copy --out series/copy --num-seeds 2"
-)(pretrain_lm)
-app.command(epilog="Example: valuelens costates series/copy/step-00002500 --out results/copy")(costates)
-app.command(epilog="Example: valuelens impact series/copy --out results/impact")(impact)
+app.command("pretrain-lm", cls=Verb, short_help="Pretrain a small language model: a series of checkpoints.")(
+    pretrain_lm
+)
+app.command(cls=Verb, short_help="Take the value signal of an RL update out of a language model.")(costates)
+app.command(cls=Verb, short_help="Rank checkpoints: from which should RL start?")(impact)
 
 
-@app.command(epilog="Example: valuelens report results/default --out report.html")
+@app.command(cls=Verb, short_help="Write one HTML page of any results.")
 def report(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Result folders, side by side.")],
     out: Annotated[
         Path | None, typer.Option("--out", help="HTML file.", show_default="DIR/report.html")
     ] = None,
+    pdf: Annotated[
+        bool, typer.Option("--pdf", help="A PDF beside it, complete; takes a minute or more.")
+    ] = False,
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write one self-contained HTML report of any results."""
-    from valuelens import _verbs
+    with hushed(quiet=quiet):
+        from valuelens import _verbs
 
-    written = _verbs.report(folders, out)
-    emit({"report": str(written)}, [f"The report is at {written}"], as_json=as_json)
+        written = _verbs.report(folders, out, pdf=pdf, progress=not (quiet or as_json))
+    summary = dict(zip(("report", "pdf"), map(str, written), strict=False))
+    emit(summary, [f"The report is at {path}" for path in written], as_json=as_json)
 
 
-@app.command(epilog="Example: valuelens demo --out demo")
+@app.command(cls=Verb, short_help="Train, analyse and report small models: three minutes.")
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Folder for runs, results and report.")] = Path("demo"),
     seed: Seed = 0,
@@ -193,22 +222,29 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """Train two in-context learners and a language model, analyse and report them: three minutes on two cores."""
-    from valuelens import _verbs
+    with hushed(quiet=quiet):
+        from valuelens import _verbs
 
-    summary = _verbs.demo(out, seed=seed, jobs=jobs, overwrite=overwrite, progress=not (quiet or as_json))
+        summary = _verbs.demo(out, seed=seed, jobs=jobs, overwrite=overwrite, progress=not (quiet or as_json))
     emit(summary, [*summary["verdicts"].values(), f"The report is at {summary['report']}"], as_json=as_json)
 
 
-@app.command(epilog="Example: valuelens doctor")
+@app.command(cls=Verb, short_help="Does everything work here? Can this model be used?")
 def doctor(
-    model: Annotated[Path | None, typer.Argument(metavar="[MODEL]", help="A checkpoint to try.")] = None,
+    model: Annotated[
+        Path | None,
+        typer.Argument(metavar="[MODEL]", help="A checkpoint to try.", autocompletion=hub_models),
+    ] = None,
     as_json: Json = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Only what is not ok.")] = False,
 ) -> None:
     """Say whether everything needed works here; exit 2 if something needed is broken."""
-    from valuelens import _doctor
+    with hushed(quiet=quiet):
+        from valuelens import _doctor
 
-    checks = _doctor.checks(model)
-    emit({"checks": [check.plain() for check in checks]}, [str(check) for check in checks], as_json=as_json)
+        checks = _doctor.checks(model, progress=not (quiet or as_json))
+    shown = [check for check in checks if not (quiet and check.state == "ok")]
+    emit({"checks": [check.plain() for check in checks]}, [check.line() for check in shown], as_json=as_json)
     if any(check.state == "broken" for check in checks):
         raise typer.Exit(2)
 
@@ -218,7 +254,10 @@ def main() -> NoReturn:
     try:
         code = app(standalone_mode=False)
     except TyperException as error:
-        _fail(f"the command line must be understood; found {error.format_message()}; see {_help()}")
+        _fail(f"the command line must be understood; found {_told(error)}; see {_help()}")
+    except Interrupted as stop:
+        say(str(stop))
+        sys.exit(130)
     except KeyboardInterrupt:
         code = 130
     except Exception as error:
@@ -228,8 +267,16 @@ def main() -> NoReturn:
             raise
         _fail(str(error))
     if code == 130:
-        print("valuelens: interrupted; the same command goes on from here", file=sys.stderr)  # noqa: T201
+        say(f"interrupted; nothing is left half-written; to go on: {command(sys.argv)}")
     sys.exit(code or 0)
+
+
+def _told(error: TyperException) -> str:
+    """What was mistyped, the nearest name first."""
+    near = getattr(error, "possibilities", None)
+    if near:
+        return f"{error.message} (did you mean {near[0]}?)"
+    return error.format_message().rstrip(".")
 
 
 def _help() -> str:
@@ -241,5 +288,5 @@ def _help() -> str:
 
 
 def _fail(message: str) -> NoReturn:
-    print(f"valuelens: error: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201
+    say(f"error: {message}", "error")
     sys.exit(2)

@@ -117,3 +117,13 @@ def test_the_mismatch_is_a_median_over_logged_tokens(copier: Any) -> None:
     )
     found = diagnosed(copier, rollouts([[0, 1], [1, 0]], log_probs=logged))
     assert found.mismatch == pytest.approx(0.375)  # of 0 0 0 .25 .5 1 2 2
+
+
+def test_a_diagnosis_shows_its_sentence_and_its_numbers(copier: Any) -> None:
+    found = diagnosed(copier, rollouts([[0.0, 1.0], [0.5, 0.5]]))
+    assert str(found).splitlines()[-1] == found.sentence
+    assert repr(found) == str(found)
+    assert str(found).count(found.sentence) == 1
+    html = found._repr_html_()
+    assert found.sentence in html
+    assert "frac_reward_zero_std" in html

@@ -255,3 +255,21 @@ def test_too_few_tasks_or_transitions_are_refused() -> None:
     )
     with pytest.raises(InputError, match="found 48 of 3"):
         identified(layer("linear TD"), context=short)
+
+
+def test_an_identification_shows_its_name_and_the_errors_of_the_rules() -> None:
+    found = identified(*[layer("weighted softmax TD")] * 2)
+    title, margin, alike, discount, *_ = str(found).splitlines()
+    assert title == "Algorithm: weighted softmax TD"
+    assert margin.endswith(f"(over {found.runner_up})")
+    assert alike.split(maxsplit=4)[-1] == (", ".join(found.members[1:]) or "no other rule")
+    assert "0.5 [0.5, 0.5]" in discount
+    table = found.table()
+    assert table.columns.tolist() == ["rule", "layer 0", "layer 1", "end to end"]
+    assert sorted(table.rule) == sorted(ALGORITHMS)
+    assert table.rule[0] == "weighted softmax TD"
+    row = table[table.rule == found.runner_up].iloc[0]
+    assert row["layer 1"] == float(found.errors[ALGORITHMS.index(str(found.runner_up)), 1])
+    assert "6 of 12 rows" in found._repr_html_()
+    nothing = identified(layer("weighted softmax TD", [0.8, -0.4, -0.8]))
+    assert "not identified" in str(nothing)

@@ -189,6 +189,25 @@ def test_a_notebook_shows_a_result_and_trusts_no_word() -> None:
     assert "findings" not in Result(kind="costates", verdict="nothing")._repr_html_()
 
 
+def test_a_long_result_is_folded_in_a_notebook() -> None:
+    many = replace(example(), findings=(finding(),) * 41)
+    assert "<details><summary>41 findings" in many._repr_html_()
+    assert "<details open><summary>4 findings" in example()._repr_html_()
+    assert repr(many) == str(many)
+
+
+def test_the_table_of_one_name_is_what_is_found_of_it() -> None:
+    table = example().table("step_size", layer=0)
+    assert table[["finding", "where"]].values.tolist() == [["step_size", "layer 0"]]
+    assert len(example().table("step_size")) == len(example().find("step_size")) == 3
+    assert example().table("entropy").columns.tolist() == example().table().columns.tolist()
+
+
+def test_a_finding_is_one_line() -> None:
+    assert str(example().findings[-1]) == "step_size: 0.3333 [0.1, 1] (theta*: [1, -])"
+    assert str(example().findings[0]) == "step_size layer 0: 0.3"
+
+
 def damaged(folder: Path, name: str, content: bytes | None) -> str:
     save_result(example(), folder)
     path = folder / name

@@ -147,3 +147,15 @@ def test_a_ratio_is_of_sums() -> None:
     assert_close(estimate, float(np.sum(error.numpy()) / np.sum(reference.numpy())), rtol=1e-5, atol=0)
     assert interval is not None
     assert interval[0] < estimate < interval[1]
+
+
+def test_a_subject_says_what_it_is_and_how_well_it_does() -> None:
+    studied = subject(theta_star(feature_dim=4, num_layers=2, gamma=0.5), TASK, num_tasks=5)
+    own, blind, _ = (float(each.mean()) for each in query_errors(studied))
+    assert str(studied).splitlines() == [
+        "5 fresh tasks of seed 0",
+        "  model                     SoftmaxTD, 2 layers",
+        "  tasks                     boyan, 6 states, discount 0.5",
+        "  contexts                  12 transitions",
+        f"  mean squared value error  {own:.4g} ({blind:.4g} of the constant predictor)",
+    ]

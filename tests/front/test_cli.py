@@ -1,11 +1,14 @@
 """The command line as a user meets it: exit codes, one line on stderr, nothing half-written."""
 
+import contextlib
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -267,26 +270,42 @@ def test_the_help_imports_neither_torch_nor_transformer_lens():
 
 
 @pytest.mark.slow
-def test_an_interrupt_leaves_a_run_that_goes_on(tmp_path):
-    command = [
-        sys.executable,
-        "-c",
-        "from valuelens.cli import main; main()",
-        "pretrain",
-        "--out",
-        str(tmp_path / "run"),
-    ]
-    command += ["--num-layers", "2", "--steps", "100000", "--num-checkpoints", "12", "--jobs", "1"]
+def test_ctrl_c_ends_every_process_and_leaves_a_run_that_goes_on(tmp_path):
+    """As a terminal sends it: to all processes of the group at once."""
+    asked = ["pretrain", "--out", str(tmp_path / "run"), "--num-layers", "2", "--steps", "100000"]
+    asked += ["--num-checkpoints", "12", "--num-seeds", "2", "--jobs", "2"]
     process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "200"}
+        [sys.executable, "-c", "from valuelens.cli import main; main()", *asked],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
-    while not (tmp_path / "run" / "checkpoints" / "step-00000001").exists():
+    first = [tmp_path / "run" / f"seed-{seed}" / "checkpoints" / "step-00000001" for seed in (0, 1)]
+    while not all(path.exists() for path in first):
         assert process.poll() is None
-    process.send_signal(2)
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err == "valuelens: interrupted; the same command goes on from here\n"
-    assert not list((tmp_path / "run" / "checkpoints").glob(".tmp-*"))
+    last = err.splitlines()[-1]
+    assert [line for line in err.splitlines()[:-1] if "valuelens: pretrain: " not in line] == []
+    kept = r"\d+ checkpoints up to step [0-9,]+ are kept in \S+"
+    assert re.fullmatch(rf"valuelens: interrupted; {kept}; to go on: valuelens pretrain --out .+", last)
+    assert not list(tmp_path.rglob(".valuelens-tmp-*"))
+    deadline = time.monotonic() + 20
+    while _group(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert _group(process.pid) == []
+
+
+def _group(number: int) -> list[int]:
+    """Processes of a group that are alive."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, group = each.read_text().rsplit(")", 1)[1].split()[:3]
+            found += [int(each.parent.name)] if int(group) == number and state != "Z" else []
+    return found
 
 
 def _cut(path: Path) -> None:

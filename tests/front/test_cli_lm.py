@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -220,7 +221,9 @@ def test_an_interrupt_leaves_a_series_that_goes_on(valuelens, tmp_path, monkeypa
     asked = ["--task", "stopping:Count", *SMALL]
     code, out, err = valuelens("--out", tmp_path / "run", *asked)
     assert (code, out) == (130, "")
-    assert err == "imported\nvaluelens: interrupted; the same command goes on from here\n"
+    kept = f"1 checkpoint up to step 20 is kept in {tmp_path / 'run'}"
+    again = shlex.join(["valuelens", "pretrain-lm", "--out", str(tmp_path / "run"), *asked])
+    assert err == f"imported\nvaluelens: interrupted; {kept}; to go on: {again}\n"
     folders = [path.name for path in (tmp_path / "run").iterdir()]
     assert sorted(folders) == ["config.json", "step-00000020"]
     for name in ("run", "whole"):

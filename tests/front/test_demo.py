@@ -1,21 +1,25 @@
 """The demo, whole: three trained models, their results, one report; and the default model on seeds 0-4."""
 
 import json
+from pathlib import Path
 from statistics import median
 
 import pytest
 
-from valuelens import _verbs
+import valuelens as vl
 from valuelens.analyses import load_result, measurements, subject
 from valuelens.models.icrl import checkpoint_paths, load, load_config, pretrain, run_config
 
+DOCS = Path(__file__).parents[2] / "docs"
+
 
 @pytest.mark.slow
-def test_the_demo_trains_analyses_and_reports_and_a_second_call_continues(tmp_path):
-    summary = _verbs.demo(tmp_path, seed=0, jobs=1, overwrite=False, progress=False)
+def test_the_demo_trains_analyses_and_reports_and_a_second_call_continues(tmp_path, follow):
+    folder, tmp_path = tmp_path, tmp_path / "demo"
+    summary = vl.demo(tmp_path, jobs=1)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     starts = dict.fromkeys(("tied", "untied-full"), "This model evaluates states in context")
-    starts["label-copy"] = "By subtractive signal x tilt headroom, RL should gain most from step-"
+    starts["label-copy"] = "By subtractive signal x tilt headroom, RL should gain most from step "
     assert summary["verdicts"].keys() == starts.keys()
     for name, verdict in summary["verdicts"].items():
         assert verdict.startswith(starts[name])
@@ -31,9 +35,10 @@ def test_the_demo_trains_analyses_and_reports_and_a_second_call_continues(tmp_pa
     assert "zero gradient" in first.reasons["estimate"]
     assert [finding.estimate for finding in others] == ["++-", "++-"]
     before = (tmp_path / "tied-results" / "result.json").read_bytes()
-    assert _verbs.demo(tmp_path, seed=0, jobs=1, overwrite=False, progress=False) == summary
+    assert vl.demo(tmp_path, jobs=1) == summary
     assert (tmp_path / "tied-results" / "result.json").read_bytes() == before
     assert json.loads(before)["provenance"]["full_analyses_on"][-1] == "seed-0/step-00002000"
+    follow(DOCS / "tutorial.md", folder)
 
 
 @pytest.mark.slow

@@ -1,7 +1,11 @@
 """The doctor finds what is missing or broken, and says so without falling over."""
 
 import json
+import re
+import shutil
 import sys
+import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,8 +13,16 @@ from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast, Qwen2MoeConfig, Qwen2MoeForCausalLM
 
 from valuelens import _doctor, cli
+from valuelens import _doctor_machine as machine
+from valuelens._check import Check, Dubious
 from valuelens.models.icrl import ModelConfig, RunConfig, TaskConfig, build, save_checkpoint
 from valuelens.models.lm import Soundness
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    """The slowdown of threads by a glance."""
+    monkeypatch.setattr(machine, "_BUDGET", 0.01)
 
 
 @pytest.fixture
@@ -26,7 +38,9 @@ def states(model=None):
 
 
 def test_this_environment_is_sound():
-    assert set(states().values()) == {"ok"}
+    found = states()
+    del found["pdf"]  # pango need not be here
+    assert set(found.values()) <= {"ok", "warning"}
 
 
 def test_a_checkpoint_that_loads_is_described(checkpoint):
@@ -66,7 +80,7 @@ def test_a_broken_check_exits_with_2(monkeypatch, capsys, tmp_path):
 
 
 def found(model):
-    return {check.what: check for check in _doctor.checks(model)[-4:]}
+    return {check.what: check for check in _doctor.checks(model)[-6:]}
 
 
 def test_a_language_model_is_tried(tiny_model, family, tmp_path):
@@ -74,10 +88,13 @@ def test_a_language_model_is_tried(tiny_model, family, tmp_path):
     checks = found(str(tmp_path))
     first, *others = checks.values()
     assert {check.state for check in checks.values()} == {"ok"}
+    assert re.fullmatch(r"about 0.0 GiB beside the weights .*, [0-9.]+ GiB available", others[3].found)
+    assert re.match(r"at most about [0-9]+ (s|min) for 512 completions of 64 tokens on cpu", others[4].found)
     assert first.what == f"checkpoint {tmp_path}"
     assert first.found.startswith(f"{family}, 4 layers, width 16, ")
     assert " parameters, context window 64, loads in float32 and is finite; sha256 " in first.found
-    assert [check.what for check in others] == ["tokenizer", "gradients", "attention"]
+    names = ["tokenizer", "gradients", "attention", "memory of costates", "time of costates"]
+    assert [check.what for check in others] == names
     assert checks["tokenizer"].found == "none: only token ids below 5 can be used, no text"
     assert checks["gradients"].found.startswith("reach layer 0 (norm ")
 
@@ -118,3 +135,139 @@ def test_a_broken_language_model_is_one_line(tiny_model, tmp_path):
     assert check.state == "broken"
     assert check.found.startswith("a weight file must be readable and whole; found ")
     assert "\n" not in str(check)
+
+
+def looked(look):
+    return _doctor.guarded("it", look)
+
+
+def test_the_slowdown_of_threads_is_measured_and_says_what_to_set(monkeypatch):
+    times = {4: 3e-3, 1: 2e-3}
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    used = []
+    monkeypatch.setattr(torch, "set_num_threads", used.append)
+    monkeypatch.setattr(machine, "_step_seconds", lambda: times[used[-1]])
+    check = looked(machine.threads)
+    assert check.state == "warning"
+    assert "on torch's 4 threads small models take 1.5 times as long as on one" in check.found
+    assert "OMP_NUM_THREADS=1" in check.found
+    assert used == [4, 1, 4, 1, 4]  # and as it was
+    times[4] = 2e-3
+    assert looked(machine.threads).state == "ok"
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    assert "torch uses one thread" in looked(machine.threads).found
+
+
+def test_a_small_step_takes_some_time():
+    assert 0 < machine._step_seconds() < 1
+
+
+def test_offline_and_a_cache_that_cannot_be_written_are_told(monkeypatch, tmp_path):
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    check = looked(machine.hub)
+    assert (check.state, check.found.split()[0]) == ("ok", str(tmp_path / "hub"))
+    assert not (tmp_path / "hub").exists()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    check = looked(machine.hub)
+    assert (check.state, check.found.split(":")[0]) == ("warning", "HF_HUB_OFFLINE is set")
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "file"))
+    check = looked(machine.hub)
+    assert check.state == "warning"
+    assert (
+        check.found
+        == f"{tmp_path / 'file'} cannot be written (Not a directory); set HF_HOME to another folder"
+    )
+
+
+@pytest.mark.parametrize(("free", "state"), [(5 << 20, "broken"), (500 << 20, "warning"), (5 << 30, "ok")])
+def test_a_full_disk_is_told_before_it_is_met(monkeypatch, free, state):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    check = looked(machine.temporary)
+    assert check.state == state
+    assert ("TMPDIR" in check.found) == (state != "ok")
+    assert looked(machine.here).state == ("ok" if state == "ok" else "warning")
+
+
+def test_a_cuda_build_without_a_gpu_says_why(monkeypatch):
+    def none():
+        warnings.warn("The NVIDIA driver on your system is too old\nmore", UserWarning, stacklevel=1)
+        return False
+
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr(torch.cuda, "is_available", none)
+    check = looked(machine.devices)
+    assert check.state == "warning"
+    assert (
+        "built for CUDA 12.8 and sees no GPU: The NVIDIA driver on your system is too old; all" in check.found
+    )
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert looked(machine.devices).found.startswith("cpu")
+
+
+def test_little_memory_is_told(monkeypatch):
+    assert 0 < machine.available_memory() < 1 << 60
+    monkeypatch.setattr(machine, "available_memory", lambda: 1 << 30)
+    check = looked(machine.memory)
+    assert (check.state, check.found[:7]) == ("warning", "1.0 of ")
+
+
+def test_a_container_may_have_less_memory_than_the_machine(monkeypatch):
+    said = {
+        "meminfo": ["MemAvailable: 8388608 kB"],
+        "memory.max": ["4294967296"],
+        "memory.current": ["1073741824"],
+    }
+    monkeypatch.setattr(machine, "_lines", lambda path: said[path.name])
+    assert machine.available_memory() == 3 << 30
+    said["memory.max"] = ["max"]
+    assert machine.available_memory() == 8 << 30
+
+
+def test_a_model_that_does_not_fit_is_not_loaded(monkeypatch, tiny_model, tmp_path):
+    tiny_model("llama").save_pretrained(tmp_path)
+    monkeypatch.setattr(machine, "available_memory", lambda: 10)
+    check = _doctor._room(tmp_path)
+    assert check.state == "broken"
+    assert "use a machine with more memory" in check.found
+    assert _doctor.checks(tmp_path)[-1] == check
+    with pytest.raises(Dubious, match="use --micro-batch 1"):
+        _doctor._needed(
+            SimpleNamespace(d_model=8, num_layers=1, vocab_size=9, model=tiny_model("llama")), None
+        )
+
+
+def test_pango_and_weasyprint_are_told_apart(monkeypatch):
+    monkeypatch.setattr(machine, "find_spec", lambda _: None)
+    assert looked(machine.pdf) == Check("it", "missing", "report --pdf: pip install 'valuelens[pdf]'")
+    monkeypatch.setattr(machine, "find_spec", lambda _: object())
+    monkeypatch.setitem(sys.modules, "weasyprint", _NoPango("weasyprint"))
+    check = looked(machine.pdf)
+    assert check.state == "missing"
+    assert "apt-get install libpango" in check.found
+    monkeypatch.setitem(sys.modules, "weasyprint", SimpleNamespace(__version__="70.0"))
+    assert looked(machine.pdf) == Check("it", "ok", "weasyprint 70.0 and pango")
+
+
+class _NoPango(type(sys)):
+    """In the place of weasyprint on a machine without pango."""
+
+    def __getattr__(self, name):
+        raise OSError("cannot load library 'libgobject-2.0-0'")
+
+
+def test_quiet_shows_only_what_is_not_well(monkeypatch, capsys):
+    found = [Check("one", "ok", "well"), Check("two", "warning", "not so")]
+    monkeypatch.setattr(_doctor, "checks", lambda *_, **__: found)
+    for options, lines in (
+        ([], ["ok      one: well", "warning two: not so"]),
+        (["--quiet"], ["warning two: not so"]),
+    ):
+        monkeypatch.setattr(sys, "argv", ["valuelens", "doctor", *options])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        assert not stop.value.code
+        assert capsys.readouterr().out.splitlines() == lines

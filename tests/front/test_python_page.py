@@ -63,23 +63,30 @@ def test_no_call_is_longer_than_five_lines() -> None:
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory, tiny_model: Any) -> Iterator[dict[int, Any]]:
     """What each block raised, and the names that all of them left; they run in one empty folder."""
-    from distributed import LocalCluster
-
     folder, raised = tmp_path_factory.mktemp("page"), dict[Any, Any]()
-    cluster = LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None)
-    with pytest.MonkeyPatch.context() as patch, cluster:
+    with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.syspath_prepend(ROOT / "examples")
         _prepare(folder, patch, tiny_model)
         names: dict[str, Any] = {}
         for number, block in enumerate(BLOCKS):
-            code = block.replace("tcp://scheduler:8786", cluster.scheduler_address)
             _give(number, names, folder)
             try:
-                exec(compile(code, f"docs/python.md, block {number}", "exec"), names)
+                _run(block, number, names)
             except Exception as error:  # noqa: BLE001  # told by the block's own test
                 raised[number] = error
         yield {**raised, "names": names, "folder": folder}
+
+
+def _run(block: str, number: int, names: dict[str, Any]) -> None:
+    if "scheduler=" not in block:
+        exec(compile(block, f"docs/python.md, block {number}", "exec"), names)
+        return
+    from distributed import LocalCluster
+
+    quiet: dict[str, Any] = {"dashboard_address": "127.0.0.1:0", "silence_logs": 50, "memory_limit": 0}
+    with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, **quiet) as cluster:
+        exec(block.replace("tcp://scheduler:8786", cluster.scheduler_address), names)
 
 
 def _prepare(folder: Path, patch: pytest.MonkeyPatch, tiny_model: Any) -> None:

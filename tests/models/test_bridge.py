@@ -101,3 +101,16 @@ def test_a_bridge_with_compatibility_processing_is_refused(tiny_language_model, 
     lens.enable_compatibility_mode(disable_warnings=True, no_processing=no_processing)
     with pytest.raises(InputError, match=f"changes the residual stream\\); found {found}; TransformerBridge"):
         plain_model(lens)
+
+
+def test_a_tokenizer_of_whole_words_keeps_its_tokens(tiny_model, tmp_path):
+    """TransformerLens asks for the letter a, which such a tokenizer refuses."""
+    tiny_model("llama").save_pretrained(tmp_path)
+    strict = Tokenizer(models.WordLevel({"one": 0, "two": 1, "end": 2}))
+    strict.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=strict, eos_token="end", pad_token="end").save_pretrained(
+        tmp_path
+    )
+    lens = bridge(load_language_model(tmp_path))
+    assert lens.to_tokens("two one").tolist() == [[1, 0]]
+    assert (lens.cfg.default_prepend_bos, lens.cfg.tokenizer_appends_eos) == (False, False)

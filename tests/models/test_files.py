@@ -4,8 +4,10 @@ import errno
 import os
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
-from valuelens.models import InputError, atomic_path, clear_temporaries
+from valuelens.models import InputError, atomic_path, clear_temporaries, nearest
 
 
 def tree(folder):
@@ -67,6 +69,47 @@ def test_a_failed_rename_leaves_the_old_folder(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"the output must be writable; found No space left on device; .*f"):
         write_folder(tmp_path / "f", "new")
     assert tree(tmp_path) == {"f": None, "f/a": "old"}
+
+
+def test_files_have_the_mode_that_the_umask_gives(tmp_path):
+    """safetensors writes what its owner alone can read."""
+    before = os.umask(0o027)
+    try:
+        with atomic_path(tmp_path / "alone.safetensors") as temporary:
+            save_file({"a": torch.ones(1)}, temporary)
+        with atomic_path(tmp_path / "folder") as temporary:
+            temporary.mkdir()
+            save_file({"a": torch.ones(1)}, temporary / "model.safetensors")
+            (temporary / "script").touch(0o755)
+    finally:
+        os.umask(before)
+    modes = {each.name: each.stat().st_mode & 0o777 for each in tmp_path.rglob("*")}
+    assert modes == {"alone.safetensors": 0o640, "folder": 0o750, "model.safetensors": 0o640, "script": 0o750}
+
+
+def test_an_error_never_names_the_temporary_file(tmp_path):
+    with (
+        pytest.raises(InputError, match=r"writable; found cannot write .*/a.parquet; .*/a.parquet$"),
+        atomic_path(tmp_path / "a.parquet") as temporary,
+    ):
+        raise OSError(f"cannot write {temporary}")
+
+
+@pytest.mark.parametrize(
+    ("missing", "meant"),
+    [
+        ("stpe-100", "step-100"),
+        ("run/stpe-100", ""),
+        ("rnu/step-100", "run/step-100"),
+        ("else", ""),
+        ("rnu/no", ""),
+    ],
+)
+def test_the_nearest_path_is_one_name_away(tmp_path, missing, meant):
+    for name in ("step-100", "run/step-100"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "run" / "step-100").rmdir() if missing == "run/stpe-100" else None
+    assert nearest(tmp_path / missing) == (f" (did you mean {tmp_path / meant}?)" if meant else "")
 
 
 def test_a_place_below_a_file_is_refused(tmp_path):

@@ -10,6 +10,7 @@ import torch
 
 from valuelens.analyses.impact import (
     RECIPES,
+    Gain,
     GainConfig,
     gain,
     grpo_loss,
@@ -168,3 +169,14 @@ def test_a_model_that_cannot_be_cut_is_refused(copier: Any, quick: None) -> None
         InputError, match=r"every block must attend .* interface; found 3 of 4 blocks; copier, LlamaFor"
     ):
         gain(broken, copier.task, dataclasses.replace(SMALL, cut=True))
+
+
+def test_a_gain_says_what_it_is_the_difference_of() -> None:
+    text = str(Gain(reward_before=0.25, reward_after=0.75, curve=(0.25, 0.5), zero_variance=(1, 0)))
+    assert text.splitlines() == [
+        "Gain +0.5",
+        "  held-out reward before   0.25",
+        "  held-out reward after    0.75",
+        "  steps                    2",
+        "  groups without variance  1",
+    ]

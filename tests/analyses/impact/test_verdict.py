@@ -22,10 +22,10 @@ def verdict(made: Any) -> str:
 def test_a_score_that_loses_says_so(ranking: Make) -> None:
     told = verdict(ranking(GAIN, GAIN[::-1].copy(), reward_std=GAIN, series=6, noise=0.1))
     assert (
-        "RL should gain most from step-7 in series-0, step-7 in series-1, step-7 in series-2 and so on in 6 series ("
+        "RL should gain most from step 7 in series-0, step 7 in series-1, step 7 in series-2 and so on in 6 series ("
         in told
     )
-    assert "does worse than the best one-line rival, reward_std, at " in told
+    assert "does worse than the best one-line rival, standard deviation of rewards, at " in told
 
 
 def test_a_score_that_wins_says_so(ranking: Make) -> None:
@@ -37,7 +37,7 @@ def test_a_score_that_wins_says_so(ranking: Make) -> None:
 
 def test_a_score_that_is_a_rival_cannot_be_told_from_it(ranking: Make) -> None:
     told = verdict(ranking(GAIN, GAIN**2, noise=0.1))
-    assert "; whether it beats the best one-line rival, signal, at " in told
+    assert "; whether it beats the best one-line rival, signal alone, at " in told
     assert "cannot be told (difference 0.00 (no interval: resamples do not differ))" in told
 
 
@@ -45,10 +45,10 @@ def test_how_sure_and_at_what_regret(ranking: Make) -> None:
     """By gain and, where checkpoints start elsewhere, by the reward after RL."""
     told = verdict(ranking(GAIN, GAIN, noise=0.01, reward=np.linspace(0, 1, 10)))
     assert told.startswith(
-        "By usable signal x tilt headroom, RL should gain most from step-4 (the best with probability 1.00, by chance "
+        "By usable signal x tilt headroom, RL should gain most from step 4 (the best with probability 1.00, by chance "
         "0.10; regret 0.000, of rivals at least 0.000 ("
     )
-    assert "), and end highest, by reward + score, from step-10 (the best with" in told
+    assert "), and end highest, by reward + score, from step 10 (the best with" in told
 
 
 def test_the_cheapest_choice_of_a_rival_is_not_hidden(ranking: Make) -> None:
@@ -64,7 +64,7 @@ def test_the_cheapest_choice_of_a_rival_is_not_hidden(ranking: Make) -> None:
 def test_few_checkpoints_are_ranked_and_not_correlated(ranking: Make) -> None:
     told = verdict(ranking(GAIN[:6], GAIN[:6], seeds=1))
     assert (
-        "RL should gain most from step-4 (no probability: some checkpoint has one RL seed; regret 0.000, of rivals "
+        "RL should gain most from step 4 (no probability: some checkpoint has one RL seed; regret 0.000, of rivals "
         in told
     )
     assert told.endswith("Whether the score ranks gains was not asked: fewer than 8 checkpoints.")
@@ -73,8 +73,8 @@ def test_few_checkpoints_are_ranked_and_not_correlated(ranking: Make) -> None:
 def test_without_gains_the_score_speaks_alone(ranking: Make) -> None:
     told = verdict(ranking(GAIN, GAIN)._replace(gains=empty(GAINS)))
     assert told == (
-        "By usable signal x tilt headroom, RL should gain most from step-4 (last checkpoint: step-10; no realised "
-        "gains), and end highest, by reward + score, from step-4 (last checkpoint: step-10; no realised gains). "
+        "By usable signal x tilt headroom, RL should gain most from step 4 (last checkpoint: step 10; no realised "
+        "gains), and end highest, by reward + score, from step 4 (last checkpoint: step 10; no realised gains). "
         "Whether the score ranks gains was not asked: no realised gains."
     )
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from valuelens.analyses import Result
-from valuelens.analyses.report._notes import limitations, notes
+from valuelens.analyses.report._notes import definitions, limitations, notes
 
 Make = Callable[..., Result]
 
@@ -57,7 +57,7 @@ def test_flat_groups_are_counted(language_result: Make) -> None:
 
 def test_limitations_are_those_of_the_kind_and_name_every_choice(language_result: Make) -> None:
     result = language_result(enumerated=True)
-    told = " ".join(limitations(result))
+    told = " ".join((*limitations(result), *definitions(result, "choice")))
     assert "Markov" not in told
     assert "One policy on these prompts and rollouts" in told
     choices = {f.name for f in result.findings if f.definition == "choice"}
@@ -70,4 +70,4 @@ def test_limitations_are_those_of_the_kind_and_name_every_choice(language_result
         "factors (normalisers) multiply them",
     ):
         assert words in told
-    assert "signal-to-noise" not in " ".join(limitations(language_result(flat=1.0)))
+    assert "signal-to-noise" not in " ".join(definitions(language_result(flat=1.0), "choice"))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from valuelens.analyses import Result
-from valuelens.analyses.report._notes import limitations, notes
+from valuelens.analyses.report._notes import definitions, limitations, notes
 
 Make = Callable[..., Result]
 
@@ -38,7 +38,8 @@ def test_notes_on_gains_need_gains(ranked_result: Make) -> None:
 
 
 def test_limitations_are_those_of_the_kind_and_name_every_choice(ranked_result: Make) -> None:
-    told = " ".join(limitations(ranked_result()))
+    result = ranked_result()
+    told = " ".join((*limitations(result), *definitions(result, "choice")))
     for words in (
         "Evidence is from small models",
         "It cannot tell exploration",

@@ -1,5 +1,6 @@
 """The report is one file that stands alone, says every finding, and trusts no title."""
 
+import itertools
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,10 +29,11 @@ from valuelens.analyses.report._checkpoints import (
     last_checkpoints,
     main_checkpoint,
 )
+from valuelens.analyses.report._comparison import comparisons
 from valuelens.analyses.report._figures import pictures
 from valuelens.analyses.report._page import _last_only, _unfolded, write_report
 from valuelens.analyses.report._sentences import sentence
-from valuelens.analyses.report._table import comparison_table, findings_table
+from valuelens.analyses.report._table import findings_table
 from valuelens.models import InputError
 from valuelens.models.icrl import ModelConfig, SoftmaxTD, TaskConfig, build, theta_star
 
@@ -100,6 +102,11 @@ def without_pictures(result: Result) -> Result:
     return replace(result, arrays={}, findings=tuple(f for f in result.findings if f.name not in drawn))
 
 
+def unfolded(html: str) -> str:
+    """A page without what is folded, and without its drawings."""
+    return re.sub(r"<details.*?</details>|<svg.*?</svg>", "", html, flags=re.S)
+
+
 def finding(name: str = "coverage", estimate: float = 0.5, **index: int | str) -> Finding:
     control = Control(name="contexts that visit every state", estimate=0.25)
     reasons = {"interval": "not sampled"}
@@ -156,6 +163,7 @@ def test_titles_and_results_are_not_markup(page: Page, trained: Result) -> None:
 def test_the_title_of_one_result_is_the_title(page: Page, trained: Result) -> None:
     html = page({"runs/first": without_pictures(trained)})
     assert "<title>valuelens report: runs/first</title>" in html
+    assert "<h1><span>valuelens report</span> <bdi>runs/first</bdi></h1>" in html
     assert ">Side by side</h2>" not in html
 
 
@@ -163,27 +171,18 @@ def test_several_results_are_compared(page: Page, trained: Result, untrained: Re
     html = page({"good": without_pictures(trained), "poor": without_pictures(untrained)})
     assert ">Side by side</h2>" in html
     assert [name in html for name in ('id="r0"', 'href="#r0"', 'id="r1"', 'href="#r1"')] == [True] * 4
-    table = comparison_table({"good": trained, "poor": untrained}.items())
-    assert [row.name for row in table.rows] == ["good", "poor"]
-    column = table.columns.index("cosine with (1, 1, -1)") - 1
-    assert [row.cells[column].main for row in table.rows] == ["unidentified | >0.999", "-0.298"]
-    assert table.rows[0].cells[column].small == ("95 % quantile of random directions: 0.90",)
-
-
-def test_the_comparison_fits_with_the_layers_own_attention(trained: Result) -> None:
-    spoiled = [replace(f, estimate=0.5) if f.index.get("fit") == "function" else f for f in trained.findings]
-    table = comparison_table([("a", replace(trained, findings=tuple(spoiled)))])
-    assert table.rows[0].cells[table.columns.index("updates explained by TD") - 1].main == ">0.999"
+    assert html.index(">Side by side</h2>") < html.index('id="r0"') < html.index('id="r1"')
 
 
 def test_a_run_folds_all_checkpoints_but_the_last(page: Page, run: Result) -> None:
     html = unescape(page({"run": without_pictures(run)}))
     assert "Shown is the checkpoint at step 45 of seed 0." in html
-    outside = re.sub(r"<details>.*?</details>", "", html, flags=re.S)
+    outside = unfolded(html)
     shown = {sentence(f) for f in at_checkpoint(without_pictures(run), "seed-0/step-00000045").findings}
     folded = {sentence(f) for f in at_checkpoint(without_pictures(run), "seed-0/step-00000000").findings}
-    assert [text for text in shown if text not in outside] == []
-    assert [text for text in folded - shown if text in outside or text not in html] == []
+    assert [text for text in shown | folded if text not in html] == []
+    assert 10 < sum(text in outside for text in shown) < 20
+    assert [text for text in folded - shown if text in outside] == []
     assert html.count("<summary>Checkpoint at step 0 of seed 1") == 4
     assert html.index(">Verdict</h2>") < html.index(">Side by side</h2>") < html.index(">Values</h2>")
 
@@ -196,14 +195,14 @@ def test_checkpoints_are_told_apart(run: Result, trained: Result) -> None:
     label, main = main_checkpoint(run)
     assert label == "seed-0/step-00000045"
     assert [each.index for each in main.findings] == [each.index for each in trained.findings]
-    rows = comparison_table([("run", run)]).rows
-    assert [row.small for row in rows] == [("step 45 of seed 0",), ("step 45 of seed 1",)]
+    (seeds,) = comparisons({"run": run})
+    assert seeds.models == ("run, step 45 of seed 0", "run, step 45 of seed 1")
 
 
 def test_layers_between_are_folded(page: Page, untrained: Result) -> None:
     html = unescape(page({"deep": replace(untrained, arrays={})}))
-    first, *between, last = untrained.find("functional_distance")
-    outside = re.sub(r"<details>.*?</details>", "", html, flags=re.S)
+    (first, *between, last) = untrained.find("reparameterisation_r2", fit="weights")
+    outside = unfolded(html)
     assert sentence(first) in outside
     assert sentence(last) in outside
     assert [sentence(each) in outside for each in between] == [False] * 3
@@ -236,8 +235,10 @@ def test_tables_show_interval_and_control(trained: Result) -> None:
         ({}, "A norm above 1 says nothing"),
         ({}, "uses the feature block of A only"),
         ({}, "both memories are still empty"),
-        ({}, "and not from its text: kernel diagonal mean"),
-        ({}, "so they are our choice: value lens"),
+        ({}, "so they are our choice:"),
+        ({}, "<li>value lens</li>"),
+        ({}, "and not from its text:"),
+        ({}, "<li>share of attention that a visited state gives to itself</li>"),
         ({}, "Small models on small random Markov reward processes"),
         ({"task": {"env": "cartpole"}}, "not Markov"),
         ({"task": {"features": "one-hot"}}, "softmax cannot see a constant"),
@@ -271,9 +272,9 @@ def test_provenance_is_on_the_page(page: Page, trained: Result) -> None:
         "sha256 abc123",
         "32, drawn with seed 7",
         "torch 2.13",
-        "Precision: float64",
-        "Mask: no sources",
-        "Command: valuelens analyze x",
+        '<dt>Precision</dt><dd dir="auto">float64</dd>',
+        '<dt>Mask</dt><dd dir="auto">no sources</dd>',
+        '<dt>Command</dt><dd dir="auto">valuelens analyze x</dd>',
         "restricted weights, 2 untied layers",
     ):
         assert words in html
@@ -282,7 +283,21 @@ def test_provenance_is_on_the_page(page: Page, trained: Result) -> None:
 def test_the_weights_named_are_those_shown(page: Page, run: Result) -> None:
     hashes = {label: f"hash-of-{label}" for label in checkpoint_labels(run)}
     html = page({"a": replace(without_pictures(run), provenance={"request": {"checkpoints": hashes}})})
-    assert "<li>Weights: sha256 hash-of-seed-0/step-00000045</li>" in html
+    assert '<dt>Weights</dt><dd dir="auto">sha256 hash-of-seed-0/step-00000045</dd>' in html
+
+
+def test_headings_come_in_order_and_places_exist(page: Page, trained: Result) -> None:
+    for results in ({"a": trained}, {"a": trained, "b": trained}):
+        html = page({title: without_pictures(each) for title, each in results.items()})
+        levels = [int(level) for level in re.findall(r"<h([1-6])", html)]
+        assert levels[0] == 1
+        assert levels.count(1) == 1
+        assert [(a, b) for a, b in itertools.pairwise(levels) if b > a + 1] == []
+        places = re.findall(r'\bid="([^"]+)"', html)
+        assert len(places) == len(set(places))
+        assert set(re.findall(r'href="#([^"]+)"', html)) <= set(places)
+        assert html.count("<caption>") == html.count("<table")
+        assert not re.search(r"<th(?! scope=|ead)", html)
 
 
 def test_an_unknown_finding_is_not_lost(page: Page, trained: Result) -> None:
@@ -355,12 +370,16 @@ def test_a_long_section_folds_what_is_said_elsewhere() -> None:
     ]
     opened, folded = _unfolded(findings)
     assert (len(opened), {title: len(each) for title, each in folded.items()}) == (
-        7,
-        {"The same at the query": 6},
+        6,
+        {"The other findings": 1, "The same at the query": 6},
     )
     opened, folded = _unfolded(long_section("emergence_step", 13, seed=0))
     assert (opened, list(folded)) == ([], ["Seed by seed"])
-    assert len(_unfolded(findings[:12])[0]) == 12
+    assert len(_unfolded(findings[4:10])[0]) == 6
+    answering = long_section("weight_cosine", 3)
+    opened, folded = _unfolded([*long_section("off_support", 4), *answering])
+    assert opened == [sentence(each) for each in answering]
+    assert {title: len(each) for title, each in folded.items()} == {"The other findings": 4}
 
 
 def test_a_page_says_what_was_asked_of_the_last_checkpoint_only() -> None:

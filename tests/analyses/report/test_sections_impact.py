@@ -12,12 +12,12 @@ from selenium import webdriver
 
 from valuelens.analyses import Control, Finding, Result, load_result, save_result
 from valuelens.analyses.report import save_figures
+from valuelens.analyses.report._comparison import comparisons
 from valuelens.analyses.report._figures import pictures
 from valuelens.analyses.report._page import write_report
 from valuelens.analyses.report._ranking import recommended, series_names
 from valuelens.analyses.report._sections_impact import ranking_sections
 from valuelens.analyses.report._sentences import sentence, shown
-from valuelens.analyses.report._table import comparisons
 
 Make = Callable[..., Result]
 FIGURES = ["flat_groups", "impact_arc", "predicted_gain", "spearman", "learning_curves"]
@@ -44,12 +44,19 @@ def test_the_page_answers_in_order(whole: tuple[Result, str]) -> None:
         "Can RL learn anything there?",
         "Signal, headroom and gain over pretraining",
     ]
-    titles += ["Does the score foretell the gain?", "The RL runs", "Skipped", "Limitations", "Provenance"]
+    titles += [
+        "Does the score foretell the gain?",
+        "The RL runs",
+        "Skipped",
+        "Limitations",
+        "Provenance",
+        "Glossary",
+    ]
     assert re.findall(r'<h2 class="section">(.*?)</h2>', html) == titles
-    assert html.count("<summary>How to read it</summary>") == 5
+    assert html.count("<summary>How to read this</summary>") == 5
     assert result.verdict in html
     assert html.count('<tr class="marked">') == 5
-    assert "Ranked by: subtractive signal x tilt headroom (our definition)" in html
+    assert '<dt>Ranked by</dt><dd dir="auto">subtractive signal x tilt headroom (our definition)' in html
     alts = re.findall(r'role="img" aria-label="(.*?)" style', whole[1])
     assert "RL gained most at step " in alts[1]
     assert "signal x headroom (the score): Spearman " in alts[2]
@@ -90,7 +97,8 @@ def test_less_is_a_page_too(tmp_path: Path, ranked_result: Make, made: dict, fig
     assert [each.name for each in pictures(result)] == figures
     html = unescape(page(tmp_path, a=result))
     assert not re.search(
-        r"\bnan\b|\bNone\b|[{}]", re.sub(r"<style>.*?</style>|<svg.*?</svg>", "", html, flags=re.S)
+        r"\bnan\b|\bNone\b|[{}]",
+        re.sub(r"<style>.*?</style>|<script>.*?</script>|<svg.*?</svg>", "", html, flags=re.S),
     )
     assert ("fewer than 8 checkpoints" in html) == ("predicted_gain" in figures)
     if "lost" in made:
@@ -127,11 +135,12 @@ def test_an_unknown_finding_and_no_tables_are_not_lost(ranked_result: Make) -> N
 
 
 def test_rankings_are_compared_with_each_other(ranked_result: Make) -> None:
-    ((words, table),) = comparisons({"one": ranked_result(), "several": ranked_result(3)})
-    assert "several series are separated by bars" in words
-    assert [row.name for row in table.rows] == ["one", "several"]
-    assert table.columns[1:3] == ("start for most gain", "its regret")
-    assert [row.cells[0].main.count("|") for row in table.rows] == [0, 1]
+    (found,) = comparisons({"one": ranked_result(), "several": ranked_result(3)})
+    assert found.models == ("one", "several")
+    heads = [group.head for group in found.groups]
+    assert heads[:2] == ["start for the most gain", "regret of that start, in gain"]
+    (rank,) = (group for group in found.groups if group.head == "rank correlation of score and gain")
+    assert [bool(line.around) for line in rank.lines] == [False, True]
 
 
 @pytest.mark.browser

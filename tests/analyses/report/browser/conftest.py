@@ -1,0 +1,109 @@
+"""Reports of every case, written once, and a browser that looks at them: on a phone, a desk, in the dark, on paper."""
+
+import importlib.util
+import os
+import runpy
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium import webdriver
+
+from valuelens.analyses import Result
+from valuelens.analyses.report import write_report
+
+CASES = runpy.run_path(str(Path(__file__).with_name("cases.py")))["cases"]
+WIDTHS = (360, 1440)
+PAPER = 672
+"""Pixels between the margins of A4: 210 mm less twice 16."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Results and the report that was written of them."""
+
+    results: dict[str, Result]
+    report: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """The browser, at a report."""
+
+    window: webdriver.Chrome
+    axe: str
+
+    def open(self, report: Path) -> "Viewer":
+        self.window.get(report.as_uri())
+        return self
+
+    def resize(self, width: int, height: int = 900) -> "Viewer":
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.window.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        assert self("return innerWidth") == width
+        return self
+
+    def scheme(self, name: str) -> "Viewer":
+        wanted = {"name": "prefers-color-scheme", "value": name}
+        self.window.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": [wanted]})
+        return self
+
+    def paper(self) -> "Viewer":
+        self.window.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": []})
+        return self.resize(PAPER)
+
+    def unfold(self, *, yes: bool = True) -> "Viewer":
+        self("document.querySelectorAll('details').forEach(each => each.open = arguments[0])", yes)
+        return self
+
+    def __call__(self, script: str, *given: Any) -> Any:
+        return self.window.execute_script(script, *given)
+
+    def audit(self, *only: str) -> dict[str, Any]:
+        """What axe finds in the page, all its rules or some; drawings count as one picture each."""
+        self(self.axe)
+        options = {"resultTypes": ["violations"], **({"runOnly": list(only)} if only else {})}
+        run = (
+            "axe.run({exclude: [['svg > *']]}, arguments[0]).then(arguments[1], e => arguments[1](String(e)))"
+        )
+        return self.window.execute_async_script(run, options)
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The source of axe-core, from a package that wraps it; a failure without it under CI, else a skip."""
+    package = importlib.util.find_spec("axe_playwright_python")  # importing it would need playwright
+    if package is None or package.origin is None:
+        reason = "needs axe: pip install --no-deps axe-playwright-python==0.1.8"
+        pytest.fail(reason) if "CI" in os.environ else pytest.skip(reason)
+    return Path(package.origin).with_name("axe.min.js").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def viewer(offline_browser: webdriver.Chrome, axe: str) -> Iterator[Viewer]:
+    """The browser, which is given back as it was."""
+    offline_browser.set_script_timeout(120)
+    yield Viewer(offline_browser, axe)
+    offline_browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+    offline_browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.fixture(scope="session")
+def case(
+    language_result: Callable[..., Result],
+    ranked_result: Callable[..., Result],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[str], Case]:
+    """`case("default")`: its results and its report."""
+    makers: Mapping[str, Callable[[], dict[str, Result]]] = CASES(language_result, ranked_result)
+    folder, made = tmp_path_factory.mktemp("reports"), dict[str, Case]()
+
+    def one(name: str) -> Case:
+        if name not in made:
+            results = makers[name]()
+            made[name] = Case(results, write_report(results, folder / f"{len(made)}.html"))
+        return made[name]
+
+    return one

@@ -1,0 +1,98 @@
+"""Every kind of report in a real browser, from a file: silent, alone, within its window, and usable by everybody."""
+
+from typing import Any
+
+import pytest
+
+NAMES = (
+    *("default", "untrained", "all but one failed", "1 layer", "60 layers"),
+    *("LM of 30 layers", "ranking", "two", "four", "names"),
+)
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.xdist_group("browser")]
+each_case = pytest.mark.parametrize("name", NAMES)
+
+WIDER = """
+const edge = document.documentElement.clientWidth;
+const boxed = e => e.ownerSVGElement || e.parentElement.closest('.scroll');
+return [...document.querySelectorAll('body *')]
+  .filter(e => !boxed(e) && e.getBoundingClientRect().right > edge + 1).map(e => e.outerHTML.slice(0, 120));
+"""
+DRAWN = (
+    "return [...document.querySelectorAll('svg')].filter(e => e.getBoundingClientRect().height > 50).length"
+)
+FIGURES = """
+return [...document.querySelectorAll('figure')]
+  .map(e => [e.getBoundingClientRect().height, getComputedStyle(e).breakInside]);
+"""
+HIDDEN = """
+const folds = [...document.querySelectorAll('details')].filter(e => !e.closest('details details'));
+return folds.filter(e => /How to read/.test(e.querySelector('summary').innerText))
+  .filter(e => [...e.querySelectorAll('li, p')].some(x => x.getBoundingClientRect().height === 0))
+  .map(e => e.innerText.slice(0, 80));
+"""
+PAGE = 1001
+"""Pixels of height between the margins of A4: 297 mm less twice 16."""
+RULES = {
+    *("color-contrast", "document-title", "heading-order", "html-has-lang", "landmark-one-main", "region"),
+    *("link-name", "list", "meta-viewport", "nested-interactive", "page-has-heading-one", "summary-name"),
+    *("scope-attr-valid", "tabindex", "td-headers-attr", "th-has-data-cells"),
+}
+
+
+@each_case
+def test_it_stays_within_its_window_and_axe_is_content(viewer, case, name):
+    made = case(name)
+    viewer.open(made.report)
+    for width in (360, 1440):
+        for unfolded in (False, True):
+            viewer.resize(width).unfold(yes=unfolded)
+            assert viewer(WIDER) == []
+            assert viewer("return document.documentElement.scrollWidth") <= width
+    assert viewer(DRAWN) == made.report.read_text(encoding="utf-8").count("<svg ")
+    found = viewer.audit()
+    assert violations(found) == []
+    assert RULES - {each["id"] for each in (*found["passes"], *found["incomplete"])} == set()
+
+
+@pytest.mark.parametrize("name", ["default", "LM of 30 layers", "ranking", "four"])
+def test_it_can_be_read_in_the_dark(viewer, case, name):
+    viewer.open(case(name).report).scheme("dark").resize(1440).unfold()
+    assert violations(viewer.audit("color-contrast")) == []
+    ink, paper = viewer("const s = getComputedStyle(document.body); return [s.color, s.backgroundColor]")
+    assert brightness(ink) > 180 > 60 > brightness(paper)
+
+
+@pytest.mark.parametrize("name", ["default", "LM of 30 layers", "ranking", "four"])
+def test_it_can_be_printed(viewer, case, name):
+    """What is folded to be read stands open; nothing is wider than paper, no figure taller or split."""
+    viewer.open(case(name).report).paper()
+    assert viewer(WIDER) == []
+    assert viewer("return document.documentElement.scrollWidth") <= 672
+    heights, kept = zip(*viewer(FIGURES), strict=True)
+    assert 0 < min(heights) < max(heights) < PAGE
+    assert set(kept) == {"avoid"}
+    assert viewer(HIDDEN) == []
+    assert viewer("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
+def test_no_script_but_its_own_runs(viewer, case, offline_browser):
+    viewer.open(case("all but one failed").report)
+    viewer(
+        "const s = document.createElement('script'); s.textContent = 'foreign = 1'; document.body.append(s)"
+    )
+    assert viewer("return window.foreign") is None
+    assert ["script-src" in each["message"] for each in offline_browser.get_log("browser")] == [True]
+
+
+def brightness(color: str) -> float:
+    parts = [float(x) for x in color[color.index("(") + 1 : -1].split(",")]
+    return sum(parts[:3]) / 3
+
+
+def violations(found: dict[str, Any]) -> list[str]:
+    """What is serious or critical."""
+    return [
+        f"{each['impact']} {each['id']}: {each['nodes'][0]['html'][:200]} {each['nodes'][0]['failureSummary']}"
+        for each in found["violations"]
+        if each["impact"] in ("serious", "critical")
+    ]

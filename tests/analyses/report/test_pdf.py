@@ -1,0 +1,83 @@
+"""The report as a PDF: whole, and a clear word where it cannot be made."""
+
+import builtins
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import weasyprint
+
+from valuelens.analyses import Result
+from valuelens.analyses.report import require_pdf, write_pdf, write_report
+from valuelens.models import InputError
+
+Make = Callable[..., Result]
+
+
+@pytest.mark.slow
+def test_a_pdf_holds_verdict_and_folded_parts(
+    tmp_path: Path, language_result: Make, monkeypatch: Any
+) -> None:
+    pages: list[weasyprint.Document] = []
+    render = weasyprint.HTML.render
+
+    def kept(self: weasyprint.HTML) -> weasyprint.Document:
+        pages.append(render(self))
+        return pages[-1]
+
+    monkeypatch.setattr(weasyprint.HTML, "render", kept)
+    result = language_result(flat=1.0, groups=3)
+    page = write_report({"a": replace(result, tables={})}, tmp_path / "report.html")
+    out = write_pdf(page)
+    assert out == tmp_path / "report.pdf"
+    assert out.read_bytes()[:5] == b"%PDF-"
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["report.html", "report.pdf"]
+    words = " ".join(text for each in pages[0].pages for text in texts(each._page_box))
+    told = " ".join(words.split())
+    assert result.verdict in told
+    for opened in (
+        "Groups with equal rewards are counted, not dropped",
+        "sampling.temperature",
+        "our definition",
+    ):
+        assert opened in told
+
+
+def texts(box: Any) -> list[str]:
+    """What stands in the boxes of a page."""
+    if hasattr(box, "text"):
+        return [box.text]
+    return [text for child in getattr(box, "children", ()) for text in texts(child)]
+
+
+@pytest.mark.parametrize(
+    ("error", "found"),
+    [
+        (ImportError("no"), "found no weasyprint: pip install "),
+        (
+            OSError("cannot load library 'libpango'\nsee"),
+            r"found weasyprint without a library of the system \(cannot load library",
+        ),
+    ],
+)
+def test_what_is_missing_is_said_before_any_work(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, found: str
+) -> None:
+    real = builtins.__import__
+
+    def broken(name: str, *rest: Any, **more: Any) -> Any:
+        if name == "weasyprint":
+            raise error
+        return real(name, *rest, **more)
+
+    monkeypatch.delitem(sys.modules, "weasyprint")
+    monkeypatch.setattr(builtins, "__import__", broken)
+    with pytest.raises(
+        InputError, match=f"a PDF needs weasyprint and pango; {found}.*; option --pdf"
+    ) as told:
+        require_pdf()
+    assert "pip install 'valuelens[pdf]'" in str(told.value)
+    assert "apt install libpango-1.0-0" in str(told.value)

@@ -1,0 +1,85 @@
+"""Ctrl-C: one line that says what is kept, and the command that goes on."""
+
+import shlex
+import signal
+import sys
+import threading
+
+import pytest
+
+from valuelens import _interrupt
+from valuelens._interrupt import Interrupted, answers, checkpoints, command, interruptible, nothing, parts
+
+
+def made(folder, *names):
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("") if path.suffix else path.mkdir()
+    return folder
+
+
+def told(monkeypatch, arguments, kept, why="nothing is kept yet", *, cleared=False):
+    monkeypatch.setattr(sys, "argv", ["valuelens", *arguments])
+    with pytest.raises(Interrupted) as stop, interruptible(kept, why) as keeper:  # noqa: PT012
+        keeper.cleared = cleared
+        raise KeyboardInterrupt
+    return str(stop.value)
+
+
+def test_what_is_kept_and_the_same_command(monkeypatch, tmp_path):
+    run = made(tmp_path / "my run", "checkpoints/step-00000001", "checkpoints/step-00001000", "config.json")
+    line = told(monkeypatch, ["pretrain", "--out", str(run)], lambda: checkpoints(run))
+    kept, again = line.split("; to go on: ")
+    assert kept == f"interrupted; 2 checkpoints up to step 1,000 are kept in {run}"
+    assert shlex.split(again) == ["valuelens", "pretrain", "--out", str(run)]
+
+
+def test_where_nothing_is_kept_it_says_so(monkeypatch, tmp_path):
+    line = told(monkeypatch, ["costates", "m"], nothing, "nothing is kept: costates are taken in one go")
+    assert line == (
+        "interrupted; nothing is kept: costates are taken in one go; to start again: valuelens costates m"
+    )
+    assert checkpoints(tmp_path) == answers(tmp_path) == answers(None) == parts(tmp_path / "no") == ""
+
+
+def test_overwrite_is_left_out_once_it_is_done_and_kept_before(monkeypatch, tmp_path):
+    out = made(tmp_path, "cache/one.json", "cache/two.json", "cache/.valuelens-tmp-1.json")
+    asked = ["analyze", "run", "--overwrite", "--out", str(out)]
+    line = told(monkeypatch, asked, lambda: answers(out), cleared=True)
+    assert (
+        line == f"interrupted; 2 answers are kept in {out}/cache; to go on: valuelens analyze run --out {out}"
+    )
+    line = told(monkeypatch, asked, lambda: answers(out))
+    assert line == (
+        f"interrupted; nothing is kept yet; to start again: valuelens analyze run --overwrite --out {out}"
+    )
+
+
+def test_a_result_whose_page_is_missing_and_the_parts_of_a_demo(tmp_path):
+    demo = made(
+        tmp_path, "tied/checkpoints/step-00000016", "tied-results/result.json", "other-results/cache/a.json"
+    )
+    assert parts(demo) == (
+        f"1 answer is kept in {demo}/other-results/cache, 1 checkpoint up to step 16 is kept in {demo}/tied, "
+        f"the result is kept in {demo}/tied-results, its figures and its report are not all written"
+    )
+
+
+def test_the_program_is_named_as_it_was_called(tmp_path):
+    assert command(["valuelens", "demo", "--out", "a b"]) == "valuelens demo --out 'a b'"
+    assert command(["/elsewhere/valuelens", "demo"]) == "/elsewhere/valuelens demo"
+
+
+def test_a_signal_is_heard_and_the_handler_is_put_back():
+    before, hook = signal.getsignal(signal.SIGINT), threading.excepthook
+    with pytest.raises(Interrupted), interruptible(nothing):
+        signal.raise_signal(signal.SIGINT)
+    assert (signal.getsignal(signal.SIGINT), threading.excepthook) == (before, hook)
+
+
+def test_other_errors_pass():
+    with pytest.raises(ValueError, match="other"), interruptible(nothing):
+        raise ValueError("other")
+    assert not issubclass(Interrupted, KeyboardInterrupt)  # typer would take it
+    assert _interrupt.nothing() == ""
