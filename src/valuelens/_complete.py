@@ -91,15 +91,15 @@ def models(incomplete: str) -> list[str]:
 
 
 def question_names() -> list[str]:
-    """Keys of ANALYSES and members of RUN_ANALYSES, read from their source (importing it would import torch), and
+    """Members of _OURS and RUN_ANALYSES, read from their source (importing it would import torch), and
     the names under which other packages bring analyses."""
     spec = find_spec("valuelens.analyses")
     folder = Path(spec.origin).parent if spec and spec.origin else Path()
     names: dict[str, list[str]] = {}
-    for node in ast.parse((folder / "_analyze.py").read_text(encoding="utf-8")).body:
+    for node in ast.parse((folder / "_questions.py").read_text(encoding="utf-8")).body:
         target = node.target if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [None])[0]
         if isinstance(target, ast.Name) and isinstance(node, ast.Assign | ast.AnnAssign):
-            values = getattr(node.value, "keys", None) or getattr(node.value, "elts", [])
+            values = getattr(node.value, "elts", [])
             names[target.id] = [str(each.value) for each in values if isinstance(each, ast.Constant)]
     installed = entry_points(group="valuelens.analyses").names
-    return [*names.get("ANALYSES", []), *names.get("RUN_ANALYSES", []), *sorted(installed)]
+    return [*names.get("_OURS", []), *names.get("RUN_ANALYSES", []), *sorted(installed)]
