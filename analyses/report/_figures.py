@@ -25,6 +25,7 @@ class Picture:
         svg: The document.
         caption: What is shown and how to read it.
         alt: What it shows in this result, for those who cannot see it.
+        data: JSON for the script of a page; empty where there is nothing to choose.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Picture:
     svg: str
     caption: str
     alt: str
+    data: str = ""
 
 
 def pictures(result: Result) -> list[Picture]:
@@ -46,7 +48,8 @@ def pictures(result: Result) -> list[Picture]:
         subject = result if plate.run else main
         if _has(subject, plate.needs) and plate.applies(subject):
             with styled():
-                svg = svg_text(plate.draw(subject))
+                figure = plate.draw(subject)
+                svg = svg_text(figure)
             drawn.append(
                 Picture(
                     name=name,
@@ -54,6 +57,7 @@ def pictures(result: Result) -> list[Picture]:
                     svg=svg,
                     caption=plate.caption,
                     alt=_alt(plate, subject),
+                    data=plate.explored(figure, subject) if plate.explored else "",
                 )
             )
     return drawn

@@ -20,7 +20,13 @@ from valuelens.analyses.report._figures import pictures
 from valuelens.analyses.report._files import linked_files
 from valuelens.analyses.report._glossary import marked_terms, used_terms
 from valuelens.analyses.report._groups import groups_table, groups_title
-from valuelens.analyses.report._inline import inline_svg, page_script, script_source, template_text
+from valuelens.analyses.report._inline import (
+    figure_css,
+    inline_svg,
+    page_script,
+    script_source,
+    template_text,
+)
 from valuelens.analyses.report._notes import INTRODUCTIONS, TITLES, definitions, limitations, notes
 from valuelens.analyses.report._origin import model_words, origin_words, sources
 from valuelens.analyses.report._origin_costates import language_model_subject
@@ -42,6 +48,7 @@ _FOLDED = {
 }
 _OPEN = 6
 """Sentences that a section shows; of more, those that answer its question first."""
+_OTHERS = "The other findings"
 _LEADING = (
     *("context_msve_vs_constant", "within_chain_r2", "msve_vs_constant"),
     *("sign_pattern", "weight_cosine", "effective_discount", "functional_distance"),
@@ -83,7 +90,7 @@ class _Chapter:
 
 
 def write_report(
-    results: Mapping[str, Result], out: str | Path, *, folders: Mapping[str, Path] | None = None
+    results: Mapping[str, Result], out: str | Path, *, folders: Mapping[str, str | Path] | None = None
 ) -> Path:
     """Write one HTML file that needs nothing else: no network, no model.
 
@@ -101,7 +108,7 @@ def write_report(
     """
     if not results:
         raise ValueError("a report needs at least one result; found none; write_report")
-    known, out = folders or {}, Path(out)
+    out, known = Path(out), folders or {}
     chapters = [
         _chapter(number, title, result, linked_files(known.get(title), out))
         for number, (title, result) in enumerate(results.items())
@@ -164,7 +171,10 @@ def _section(key: str, result: Result, main: Result, drawn: list[tuple[Markup, s
     if not shown and not drawn:
         return None
     opened, folded = _unfolded(shown)
-    middle = [Fold(title=f"{title}, {_counted(each)}", sentences=each) for title, each in folded.items()]
+    middle = [
+        Fold(title=f"{title}, {_counted(each)}", sentences=each, printed=title == _OTHERS)
+        for title, each in folded.items()
+    ]
     if key == "diagnosis" and (groups := groups_table(main)) is not None:
         middle.append(Fold(title=groups_title(main), sentences=[], table=groups))
     others = [each for each in checkpoint_labels(result) if each != label]
@@ -200,7 +210,7 @@ def _unfolded(findings: list[Finding]) -> tuple[list[str], dict[str, list[str]]]
     opened = {*range(len(findings))} if len(findings) <= _OPEN else {*chosen[:_OPEN]}
     for k, finding in enumerate(findings):
         if k not in opened:
-            folded.setdefault(titles[k] or "The other findings", []).append(sentence(finding))
+            folded.setdefault(titles[k] or _OTHERS, []).append(sentence(finding))
     return [sentence(finding) for k, finding in enumerate(findings) if k in opened], folded
 
 
@@ -275,7 +285,7 @@ def _environment() -> Environment:
     environment.globals["used_terms"] = used_terms
     script = page_script()
     environment.globals["css"] = Markup("\n").join(
-        Markup(template_text(name)) for name in ("report.css", "figures.css")
+        (figure_css(), *(Markup(template_text(name)) for name in ("report.css", "figures.css")))
     )
     environment.globals["script"] = script
     environment.globals["script_source"] = Markup(script_source(script))

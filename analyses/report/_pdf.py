@@ -11,6 +11,9 @@ _HOW = (
     "libpangoft2-1.0-0; macOS: brew install pango)"
 )
 
+_OPEN = "details.dump > summary::after { content: none !important }"
+"""On paper from a browser these parts stay closed and say so; here nothing is closed."""
+
 
 def require_pdf() -> Any:
     """The library that writes PDFs; call it before any work, so that nothing is half done without it.
@@ -46,7 +49,7 @@ def write_pdf(page: str | Path) -> Path:
     for name in ("weasyprint", "fontTools"):
         logging.getLogger(name).setLevel(logging.ERROR)
     out = Path(page).with_suffix(".pdf")
-    document = weasyprint.HTML(filename=str(page)).render()
+    document = weasyprint.HTML(filename=str(page)).render(stylesheets=[weasyprint.CSS(string=_OPEN)])
     with atomic_path(out) as temporary:
         document.write_pdf(str(temporary))
     return out

@@ -24,8 +24,8 @@ def test_a_pdf_holds_verdict_and_folded_parts(
     pages: list[weasyprint.Document] = []
     render = weasyprint.HTML.render
 
-    def kept(self: weasyprint.HTML) -> weasyprint.Document:
-        pages.append(render(self))
+    def kept(self: weasyprint.HTML, **more: Any) -> weasyprint.Document:
+        pages.append(render(self, **more))
         return pages[-1]
 
     monkeypatch.setattr(weasyprint.HTML, "render", kept)
