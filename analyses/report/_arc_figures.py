@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from valuelens.analyses._result import Result
 from valuelens.analyses.report._numbers import readable
 from valuelens.analyses.report._ranking import checkpoints, has_gains, largest, pretraining_axis
-from valuelens.analyses.report._style import BLUE, GREEN, GREY, INK, LINES, MARKERS, ORANGE, PURPLE
+from valuelens.analyses.report._style import BLUE, GREEN, GREY, INK, LINES, MARKERS, ORANGE, PURPLE, SOFT
 
 _PARTS = (
     ("signal", "signal", BLUE, "o", "--"),
@@ -102,7 +102,7 @@ def flat_groups_figure(ax: Axes, result: Result, series: Sequence[str]) -> Axes:
     colors = (BLUE, ORANGE, GREEN, PURPLE)
     tables = [checkpoints(result, name) for name in series]
     for k, (name, table) in enumerate(zip(series, tables, strict=True)):
-        style = {"color": colors[k % len(colors)], "marker": MARKERS[k % len(MARKERS)]}
+        style: dict[str, Any] = {"color": colors[k % len(colors)], "marker": MARKERS[k % len(MARKERS)]}
         line = LINES[(k // len(colors) + k) % len(LINES)]
         ax.plot(
             table["place"], table["frac_reward_zero_std"].astype(float), **style, linestyle=line, label=name
@@ -166,5 +166,5 @@ def _told(ax: Axes, words: str) -> None:
         textcoords="offset points",
         va="bottom",
         fontsize=7.5,
-        color="#555555",
+        color=SOFT,
     )

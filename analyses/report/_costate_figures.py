@@ -14,6 +14,7 @@ from valuelens.analyses.report._numbers import readable
 from valuelens.analyses.report._style import (
     BLUE,
     BROWN,
+    FAINT,
     GREEN,
     GREY,
     INK,
@@ -22,6 +23,7 @@ from valuelens.analyses.report._style import (
     ORANGE,
     PURPLE,
     RED,
+    SOFT,
     named_line,
     plain_ticks,
 )
@@ -30,7 +32,7 @@ AIM = 0.9
 """The cosine between a mean costate and its expectation that `rollouts_needed` asks for."""
 
 _COLORS = (BLUE, ORANGE, GREEN, PURPLE, BROWN)
-_SMALL: dict[str, Any] = {"fontsize": 8, "color": "#555555"}
+_SMALL: dict[str, Any] = {"fontsize": 8, "color": SOFT}
 _DRAWN = 200
 """Of more states than that, so many are drawn."""
 
@@ -213,7 +215,7 @@ def _by_position(ax: Axes, result: Result, column: str) -> None:
     for k, layer in enumerate(others):
         rows = _thinned(table[table["layer"] == layer])
         label = f"the other {len(others)} layers" if k == 0 else None
-        ax.plot(rows["state"], rows[column], color="#c4c4c4", linewidth=0.7, zorder=1, label=label)
+        ax.plot(rows["state"], rows[column], color=FAINT, linewidth=0.7, zorder=1, label=label)
     if not of_prompts(result.findings):
         _ended(ax, table)
     ax.set_xlabel("position in the prompt" if of_prompts(result.findings) else "tokens sampled before it")
@@ -242,7 +244,7 @@ def _curve(ax: Axes, result: Result, finding: Finding, n: NDArray[np.float64], k
         return
     needed = [number(f.estimate) for f in result.find("rollouts_needed", layer=_layer(finding))]
     known = f": {AIM} at {readable(needed[0])}" if needed and needed[0] > 0 else ""
-    style = {"color": _COLORS[k], "linestyle": LINES[k % len(LINES)], "marker": MARKERS[k]}
+    style: dict[str, Any] = {"color": _COLORS[k], "linestyle": LINES[k % len(LINES)], "marker": MARKERS[k]}
     ax.plot(n, expected_cosine(snr, n), **style, markevery=(k, len(_COLORS)), label=f"{name}{known}")
     if finding.interval:
         low, high = (expected_cosine(end, n) for end in finding.interval)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from valuelens.analyses._result import Result
 from valuelens.analyses.report._numbers import readable
-from valuelens.analyses.report._style import BLUE, GREY, HATCH, INK, ORANGE, RED, named_line
+from valuelens.analyses.report._style import BLUE, GREY, HATCH, INK, ORANGE, RED, SOFT, named_line
 
 _BINS = 12
 
@@ -103,7 +103,7 @@ def group_entropy_figure(ax: Axes, result: Result) -> Axes:
                 ha="right",
                 va="top",
                 fontsize=8,
-                color="#555555",
+                color=SOFT,
             )
             ax.set_ylim(0, 1.35 * highest or 1.0)
     ax.set_ylim(bottom=0)

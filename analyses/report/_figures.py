@@ -3,6 +3,7 @@
 Figures need a result and nothing else; what was not measured is left out.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,7 @@ class Picture:
         svg: The document.
         caption: What is shown and how to read it.
         alt: What it shows in this result, for those who cannot see it.
+        data: JSON for the script of a page; empty where there is nothing to choose.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Picture:
     svg: str
     caption: str
     alt: str
+    data: str = ""
 
 
 def pictures(result: Result) -> list[Picture]:
@@ -46,7 +49,8 @@ def pictures(result: Result) -> list[Picture]:
         subject = result if plate.run else main
         if _has(subject, plate.needs) and plate.applies(subject):
             with styled():
-                svg = svg_text(plate.draw(subject))
+                figure = plate.draw(subject)
+                svg = svg_text(figure)
             drawn.append(
                 Picture(
                     name=name,
@@ -54,23 +58,25 @@ def pictures(result: Result) -> list[Picture]:
                     svg=svg,
                     caption=plate.caption,
                     alt=_alt(plate, subject),
+                    data=plate.explored(figure, subject) if plate.explored else "",
                 )
             )
     return drawn
 
 
-def save_figures(result: Result, folder: str | Path) -> list[Path]:
+def save_figures(result: Result, folder: str | Path, *, drawn: Sequence[Picture] | None = None) -> list[Path]:
     """Write every figure as an SVG file, each whole or not at all.
 
     Args:
         result: Of a checkpoint or a run.
         folder: Created if needed.
+        drawn: Its `pictures`, where they were drawn before.
 
     Returns:
         The files.
     """
     paths = []
-    for picture in pictures(result):
+    for picture in pictures(result) if drawn is None else drawn:
         paths.append(Path(folder) / f"{picture.name}.svg")
         with atomic_path(paths[-1]) as temporary:
             temporary.write_text(picture.svg, encoding="utf-8")

@@ -6,7 +6,7 @@ from matplotlib.ticker import LogLocator
 from valuelens.analyses._result import Finding, Result
 from valuelens.analyses.report._hover import tell
 from valuelens.analyses.report._numbers import interval_words, readable
-from valuelens.analyses.report._style import BLUE, GREEN, GREY, ORANGE, RED, plain_ticks
+from valuelens.analyses.report._style import BLUE, GREEN, GREY, ORANGE, RED, SOFT, plain_ticks
 
 LIMIT = 20.0
 """Larger ratios are drawn here, as an arrow."""
@@ -34,7 +34,7 @@ def generalisation_figure(ax: Axes, result: Result) -> Axes:
         _rivals(ax, finding, names.index(str(finding.index["shift"])) + 0.14)
     ax.axvline(1, color=GREY, linestyle=(0, (6, 3)), linewidth=1, zorder=1)
     name = "constant predictor (control) "
-    ax.annotate(name, (1, -0.85), ha="right", va="top", fontsize=8, color="#555555")
+    ax.annotate(name, (1, -0.85), ha="right", va="top", fontsize=8, color=SOFT)
     ax.set_xscale("log")
     ax.set_xlim(right=1.3 * LIMIT if ax.get_xlim()[1] > LIMIT else None)
     ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

@@ -1,5 +1,7 @@
 """Figures of credit by hop: how much of it crosses how many sampled tokens, and where."""
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
@@ -20,7 +22,8 @@ from valuelens.analyses.report._style import (
 )
 
 _COLORS = (BLUE, ORANGE, GREEN, PURPLE, BROWN)
-_FAINTEST = 1e-4
+FAINTEST = 1e-4
+"""Shares of the largest norm below it are drawn as it."""
 
 
 def hop_share_figure(ax: Axes, result: Result) -> Axes:
@@ -35,7 +38,11 @@ def hop_share_figure(ax: Axes, result: Result) -> Axes:
         mine = [f for f in found if f.index["layer"] == layer]
         shift = 0.06 * k  # so that intervals stand beside each other
         hops = [int(f.index["hop"]) + shift for f in mine]
-        style = {"color": _COLORS[k], "marker": MARKERS[k], "linestyle": LINES[k % len(LINES)]}
+        style: dict[str, Any] = {
+            "color": _COLORS[k],
+            "marker": MARKERS[k],
+            "linestyle": LINES[k % len(LINES)],
+        }
         ax.plot(hops, [number(f.estimate) for f in mine], **style, label=layer_name(result, layer))
         for hop, finding in zip(hops, mine, strict=True):
             if finding.interval:
@@ -58,9 +65,10 @@ def hop_map_figure(ax: Axes, result: Result) -> Axes:
     table = result.tables["hops"]
     layer = int(table["layer"].min())
     grid = table[table["layer"] == layer].pivot(index="hop", columns="state", values="norm").to_numpy()
-    drawn = np.clip(grid / max(float(grid.max()), 1e-300), _FAINTEST, 1)
+    drawn = np.clip(grid / max(float(grid.max()), 1e-300), FAINTEST, 1)
     edges = [np.arange(size + 1) - 0.5 for size in grid.shape[::-1]]
-    mesh = ax.pcolormesh(*edges, drawn, cmap="Blues", norm=LogNorm(_FAINTEST, 1))
+    mesh = ax.pcolormesh(*edges, drawn, cmap="Blues", norm=LogNorm(FAINTEST, 1))
+    mesh.set_gid("hop-map")
     tell(mesh, [f"state {s}, hop {h}: norm {known(float(norm))}" for (h, s), norm in np.ndenumerate(grid)])
     bar = colour_bar(ax, mesh)
     bar.set_ticks([1e-4, 1e-3, 1e-2, 0.1, 1], labels=["0.0001", "0.001", "0.01", "0.1", "1"])
@@ -69,5 +77,5 @@ def hop_map_figure(ax: Axes, result: Result) -> Axes:
     ax.set_yticks(range(grid.shape[0]))
     ax.set_xticks(np.unique(np.linspace(0, grid.shape[1] - 1, min(grid.shape[1], 8)).round().astype(int)))
     ax.set(xlabel="tokens sampled before it", ylabel="sampled tokens crossed")
-    ax.set_title(f"norm / largest norm, {layer_name(result, layer)}")
+    ax.set_title(f"norm / largest norm, {layer_name(result, layer)}").set_gid("hop-map-title")
     return ax

@@ -92,6 +92,17 @@ def hover_layer(figure: Figure) -> str:
     return f'<g class="hover" fill="none" stroke="none" pointer-events="all">{"".join(page.targets)}</g>'
 
 
+def svg_places(figure: Figure, pixels: Any) -> Any:
+    """Where pixels of a figure [point 2] stand in its SVG document, whose y runs down.
+
+    Args:
+        figure: Already drawn.
+        pixels: As the transforms of an Axes give them.
+    """
+    points = np.asarray(pixels, dtype=float) * 72 / figure.dpi
+    return np.column_stack([points[:, 0], 72 * figure.get_figheight() - points[:, 1]])
+
+
 @dataclass(kw_only=True, slots=True)
 class _Page:
     """Where targets are gathered, and the way from pixels to SVG coordinates."""
@@ -101,8 +112,7 @@ class _Page:
     targets: list[str] = field(default_factory=list)
 
     def places(self, ax: Axes, points: Any) -> Any:
-        pixels = ax.transData.transform(points) * 72 / self.figure.dpi
-        return np.column_stack([pixels[:, 0], 72 * self.figure.get_figheight() - pixels[:, 1]])
+        return svg_places(self.figure, ax.transData.transform(points))
 
     def mark(self, place: Any, words: Sequence[str]) -> None:
         x, y = place

@@ -8,14 +8,19 @@ from importlib.resources import files
 from markupsafe import Markup
 
 from valuelens.analyses.report._figures import Picture
+from valuelens.analyses.report._style import CARD, PAGE_COLOURS
 
 
-def inline_svg(picture: Picture, prefix: str) -> Markup:
+def inline_svg(picture: Picture, prefix: str, *, plain: bool = False) -> Markup:
     """The drawing of a picture for use inside a page: its ids are its own, its text alternative is on it.
+
+    Its colours follow the page (`figure_css`), its coordinates keep two decimals of a point, and the data for the
+    page's script stand behind it.
 
     Args:
         picture: With an SVG document.
         prefix: Unlike that of every other picture on the page.
+        plain: For paper: plain colours, nothing to point at and no data.
     """
     svg = re.sub(
         r"<metadata>.*?</metadata>|<style.*?</style>",
@@ -23,13 +28,45 @@ def inline_svg(picture: Picture, prefix: str) -> Markup:
         picture.svg[picture.svg.index("<svg") :],
         flags=re.S,
     )
-    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}", svg)
+    if plain:
+        svg = re.sub(r'<g class="hover".*?</g>', "", svg, flags=re.S)
+    svg = re.sub(r' (?:d|x|y)="[^"]*"', lambda found: re.sub(r"(\.\d\d)\d+", r"\1", found[0]), svg)
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}", svg if plain else _themed(svg))
     width, height = (float(x) for x in re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)[0])
     head = Markup(
         '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 {} {}" '
         'role="img" aria-label="{}" style="width:{}px;min-width:{}px">'
     ).format(width, height, picture.alt, round(1.45 * width), round(width))
-    return head + Markup(svg[svg.index(">") + 1 :])
+    whole = head + Markup(svg[svg.index(">") + 1 :])
+    return whole if plain or not picture.data else whole + _data_block(picture.data)
+
+
+def figure_css() -> Markup:
+    """The colours of drawings as variables, light ones and, on dark screens, dark ones; paper is light."""
+    light, dark = (
+        "".join(f"--f{k}: {shade}; " for k, shade in enumerate(shades))
+        for shades in zip(*PAGE_COLOURS, strict=True)
+    )
+    return Markup(
+        f":root {{ {light}--f-card: {CARD[0]}; }}\n"
+        f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark}--f-card: {CARD[1]}; }} }}\n"
+    )
+
+
+def _themed(svg: str) -> str:
+    """Colours as variables of the page; words on coloured cells keep theirs, as the cells do."""
+    names = {light: f"var(--f{k})" for k, (light, _) in enumerate(PAGE_COLOURS)}
+    shapes = {**names, CARD[0]: "var(--f-card)"}
+
+    def coloured(tag: re.Match[str]) -> str:
+        known = names if tag[0].startswith("<text") else shapes
+        return re.sub(r"(?<=: )#[0-9a-f]{6}\b", lambda shade: known.get(shade[0], shade[0]), tag[0])
+
+    return re.sub(r"<(?:path|use|text|g)\b[^>]*>", coloured, svg)
+
+
+def _data_block(data: str) -> Markup:
+    return Markup('<script type="application/json" class="explore-data">{}</script>').format(Markup(data))
 
 
 def page_script() -> Markup:

@@ -6,6 +6,7 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from valuelens.analyses.report._predictors import checkpoint_name
+from valuelens.analyses.report._style import SOFT
 
 _SIZE = 7.0
 """Points of the type; a letter is about .58 of it wide."""
@@ -35,7 +36,7 @@ def named_points(ax: Axes, x: Sequence[float], y: Sequence[float], labels: Seque
         best = covered.index(min(covered))
         taken.append(boxes[best])
         side, lift = _PLACES[best]
-        style: dict[str, Any] = {"fontsize": _SIZE, "color": "#444444", "zorder": 5}
+        style: dict[str, Any] = {"fontsize": _SIZE, "color": SOFT, "zorder": 5}
         ax.annotate(
             name,
             (x[k], y[k]),

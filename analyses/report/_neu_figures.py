@@ -15,6 +15,7 @@ from valuelens.analyses.report._style import (
     MARKERS,
     ORANGE,
     RED,
+    SHADES,
     colour_bar,
     named_line,
     plain_ticks,
@@ -103,7 +104,7 @@ def depth_figure(ax: Axes, result: Result) -> Axes:
     curves, lengths = _array(result, "neu_depth"), _array(result, "neu_depth_lengths")
     depth = np.arange(curves.shape[1])
     for number, (curve, n) in enumerate(zip(curves, lengths, strict=True)):
-        shade = INK if n == 0 else (0.0, 0.25 + 0.15 * number, 0.75)
+        shade = INK if n == 0 else SHADES[number % len(SHADES)]
         ax.plot(
             depth,
             np.maximum(curve, SMALLEST),

@@ -23,6 +23,7 @@ class Plate:
         run: Whether it is about a whole run.
         applies: Whether what it needs is enough: a table may be empty.
         tells: What it shows in this result, in words, instead of what the findings say.
+        explored: Numbers for the script of a page, of the drawn figure; a drawing is complete without.
     """
 
     section: str
@@ -33,6 +34,7 @@ class Plate:
     run: bool = False
     applies: Callable[[Result], bool] = lambda result: True
     tells: Callable[[Result], str] | None = None
+    explored: Callable[[Figure, Result], str] | None = None
 
 
 def one(draw: Callable[[Axes, Result], Axes], height: float) -> Callable[[Result], Figure]:

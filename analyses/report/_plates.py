@@ -4,6 +4,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from valuelens.analyses._result import Result
+from valuelens.analyses.report._interactive import lens_data
 from valuelens.analyses.report._kernel_figures import (
     contraction_share_figure,
     example_kernel_figure,
@@ -124,6 +125,7 @@ PLATES = {
         "fitted TD rule at the same depth, and the model's own final layer. Lower is closer; the bar at the end is "
         "the 95 % interval over tasks. Exact zeros are not drawn and errors below 1e-9 are drawn there.",
         says=("value_lens",),
+        explored=lens_data,
     ),
     "matrices": Plate(
         section="weights",

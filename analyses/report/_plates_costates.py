@@ -18,8 +18,9 @@ from valuelens.analyses.report._diagnosis_figures import (
     reward_std_figure,
 )
 from valuelens.analyses.report._hop_figures import hop_map_figure, hop_share_figure
+from valuelens.analyses.report._interactive import hops_data
 from valuelens.analyses.report._plate import Plate
-from valuelens.analyses.report._style import blank
+from valuelens.analyses.report._style import INK, blank
 
 
 def _rewards(result: Result) -> Figure:
@@ -53,7 +54,7 @@ def _signal(result: Result) -> Figure:
     figure = blank(9.2, 4.4)
     left, right = figure.subplots(1, 2)
     by_layer_figure(left, result, "signal_to_noise").set_ylabel("signal-to-noise of one rollout")
-    left.axhline(0, color="#222222", linewidth=0.8)
+    left.axhline(0, color=INK, linewidth=0.8)
     rollouts_figure(right, result)
     return figure
 
@@ -134,6 +135,7 @@ COSTATES = {
         "of the relaxed sum (shares add up to 1 and may be negative); bars are 95 % intervals over groups. Right: the "
         "map of that credit along the completion, on a logarithmic scale; credit from far behind crosses more tokens.",
         says=("hop_share", "gap_relaxed"),
+        explored=hops_data,
     ),
 }
 """By name of the file."""

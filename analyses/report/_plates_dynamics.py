@@ -13,7 +13,7 @@ from valuelens.analyses.report._generalisation_figures import generalisation_fig
 from valuelens.analyses.report._identify_figures import response_figure, rule_error_figure
 from valuelens.analyses.report._neu_figures import depth_figure, plane_figure, segment_figure
 from valuelens.analyses.report._plate import Plate, one
-from valuelens.analyses.report._style import blank
+from valuelens.analyses.report._style import SOFT, blank
 from valuelens.analyses.report._timeline_figures import timeline_figure
 from valuelens.analyses.report._training_figures import seed_marks, training_panels
 
@@ -73,7 +73,7 @@ def _training(result: Result) -> Figure:
         ax.set_axis_off()
     marks = seed_marks(result)
     if len(marks) > 1:
-        handles = [axes[0].plot([], [], color="#555555", marker=mark)[0] for _, mark in marks]
+        handles = [axes[0].plot([], [], color=SOFT, marker=mark)[0] for _, mark in marks]
         figure.legend(handles, [f"seed {seed}" for seed, _ in marks], loc="outside upper center", ncols=8)
     return figure
 
@@ -90,9 +90,7 @@ def _timeline(result: Result) -> Figure:
     figure = blank(8.4, 1.0 + 0.42 * rows)
     timeline_figure(figure.subplots(), result)
     marks = seed_marks(result)
-    handles = [
-        figure.axes[0].plot([], [], color="#555555", marker=mark, linestyle="none")[0] for _, mark in marks
-    ]
+    handles = [figure.axes[0].plot([], [], color=SOFT, marker=mark, linestyle="none")[0] for _, mark in marks]
     if len(marks) > 1:
         figure.legend(handles, [f"seed {seed}" for seed, _ in marks], loc="outside upper center", ncols=8)
     return figure

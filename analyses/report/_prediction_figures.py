@@ -16,7 +16,7 @@ from valuelens.analyses.report._labels import named_points
 from valuelens.analyses.report._numbers import interval_words, readable
 from valuelens.analyses.report._predictors import NAMES, OURS, TARGETS, checkpoint_words, predictor_name
 from valuelens.analyses.report._ranking import is_number, of_series, recommended
-from valuelens.analyses.report._style import BLUE, GREY, INK, ORANGE
+from valuelens.analyses.report._style import BLUE, GREY, INK, ORANGE, SOFT
 
 PUBLISHED = {"gain": (0.60,), "final_reward": (0.73,)}
 PILOTS = {
@@ -239,7 +239,7 @@ def _reference_words(ax: Axes, value: float, words: str) -> None:
         ha="center",
         va="bottom",
         fontsize=7.5,
-        color="#555555",
+        color=SOFT,
     )
 
 

@@ -21,8 +21,28 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 from valuelens.analyses._result import Result
 from valuelens.analyses.report._hover import hover_layer
 
-BLUE, ORANGE, GREEN, RED, PURPLE, BROWN = sns.color_palette("colorblind").as_hex()[:6]
-INK, GREY = "#222222", "#767676"
+BLUE, ORANGE, GREEN, RED, PURPLE, BROWN = "#0065a2", "#c57a04", "#22a172", "#c03a00", "#c872bc", "#996a3d"
+INK, GREY, SOFT, FAINT, GRID = "#222222", "#767676", "#555555", "#949494", "#e4e4e4"
+SHADES = ("#08306b", "#0b4fa0", "#2a75c8", "#5a97d8")
+"""Blues for what grows, beside marks that differ."""
+CARD = ("#ffffff", "#1b2026")
+"""What figures lie on in a page, light and dark."""
+PAGE_COLOURS = (
+    (BLUE, "#4f9fe0"),
+    (ORANGE, "#f2b040"),
+    (GREEN, "#35c495"),
+    (RED, "#e8672e"),
+    (PURPLE, "#e8a3de"),
+    (BROWN, "#b98a60"),
+    (INK, "#e4e7eb"),
+    (GREY, "#98a2ad"),
+    (SOFT, "#b4bcc6"),
+    (FAINT, "#757f8a"),
+    (GRID, "#333a43"),
+    *zip(SHADES, ("#d3e6f8", "#a6cdf2", "#79b3ea", "#4d95d8"), strict=True),
+)
+"""Every colour of lines, marks and words, and what stands for it on a dark page: a test measures their contrast, and
+that no two look alike to those who see fewer colours."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINES = ("-", "--", ":", "-.")
 HATCH = "////"
@@ -45,7 +65,7 @@ _STYLE: dict[Any, Any] = {
     "figure.facecolor": "none",
     "font.family": [_FAMILY],
     "font.size": 9,
-    "grid.color": "#e4e4e4",
+    "grid.color": GRID,
     "grid.linewidth": 0.6,
     "hatch.linewidth": 0.5,
     "legend.fontsize": 8.5,
@@ -57,6 +77,8 @@ _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "valuelens",
     "text.color": INK,
     "text.parse_math": False,
+    "xtick.color": INK,
+    "ytick.color": INK,
     "xtick.labelsize": 8.5,
     "ytick.labelsize": 8.5,
 }
@@ -124,7 +146,7 @@ def named_line(ax: Axes, y: float, name: str, *, place: float = 0.99, above: boo
         ha="right",
         va="bottom" if above else "top",
         fontsize=8,
-        color="#555555",
+        color=SOFT,
     )
 
 

@@ -41,14 +41,19 @@ def value_lens_figure(ax: Axes, result: Result) -> Axes:
         result: Of one checkpoint, with `value_lens`.
     """
     count = 0
-    for finding in result.find("value_lens"):
+    for k, finding in enumerate(result.find("value_lens")):
         reference, errors = str(finding.index["reference"]), _numbers(finding.estimate)
         color, marker, line = _REFERENCES.get(reference, (INK, "D", "-."))
         count = max(count, len(errors))
         ax.plot(
-            _drawable(errors), color=color, marker=marker, linestyle=line, label=f"against the {reference}"
+            _drawable(errors),
+            color=color,
+            marker=marker,
+            linestyle=line,
+            label=f"against the {reference}",
+            gid=f"lens-{k}",
         )
-        _lens_control(ax, finding)
+        _lens_control(ax, finding, f"lens-{k}-control")
     _final_interval(ax, result, count)
     ax.set_yscale("log")
     plain_ticks(ax, "y")
@@ -60,7 +65,7 @@ def value_lens_figure(ax: Axes, result: Result) -> Axes:
     return ax
 
 
-def _lens_control(ax: Axes, finding: Finding) -> None:
+def _lens_control(ax: Axes, finding: Finding, gid: str) -> None:
     control = finding.control
     if control is None:
         return
@@ -73,6 +78,7 @@ def _lens_control(ax: Axes, finding: Finding) -> None:
             linestyle="-.",
             linewidth=1,
             label=f"against {control.name} (control)",
+            gid=gid,
         )
     elif finding.index["reference"] == "true value" and isinstance(control.estimate, int | float):
         worse = _numbers(finding.estimate)[-1] > control.estimate

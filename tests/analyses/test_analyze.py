@@ -301,22 +301,6 @@ def test_what_a_killed_run_left_is_taken_up(tmp_path: Path, calls: list[str]) ->
     assert not list(out.glob(".*"))
 
 
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [
-        (
-            "distnace",
-            r"--only takes slots, .* on a single checkpoint; found 'distnace' \(did you mean distance\?\)",
-        ),
-        ("emergence", r"on a single checkpoint; found 'emergence'"),
-        ("", r"found ''; option --only"),
-    ],
-)
-def test_unknown_questions_are_refused(tmp_path: Path, name: str, told: str) -> None:
-    with pytest.raises(InputError, match=told):
-        analyze(checkpoint(tmp_path), AnalysisConfig(num_tasks=4, only=("slots", name)))
-
-
 def test_a_run_takes_its_own_questions(trained: Path) -> None:
     with pytest.raises(
         InputError, match=r"--only takes .*emergence; found 'emergency' \(did you mean emergence\?\)"
