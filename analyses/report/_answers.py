@@ -23,7 +23,7 @@ _UNNAMED = {
 _LIMITS = {
     "depth": "Too few layers",
     "context": "Too short contexts",
-    "weights": "Its learned weights",
+    "weights": "Its weights",
     "none": "Nothing that was tried",
 }
 _LISTED = 3
@@ -145,7 +145,9 @@ def _on_weights(result: Result) -> Answer | None:
             control="",
             sure="exact",
         )
-    td = all(f.estimate == "++-" for f in known) and min(cosines) > beside
+    signs_right = [f.estimate == "++-" for f in known]
+    td = all(signs_right) and min(cosines) > beside
+    nowhere = not any(signs_right) or max(cosines) <= beside
     missing = len(signs) - len(known)
     discounts = [x for f in result.find("effective_discount") if (x := value_of(f)) is not None]
     gamma = next((x for f in result.find("effective_discount") if (x := control_of(f)) is not None), None)
@@ -155,7 +157,7 @@ def _on_weights(result: Result) -> Answer | None:
     found += f"; {missing} of {len(signs)} layers not identified" if missing else ""
     return Answer(
         question="Do its weights have the form of TD?",
-        answer="Yes" if td else "Not in every layer",
+        answer="Yes" if td else "No" if nowhere else "Not in every layer",
         found=found,
         control=f"95 % of random directions stay below {readable(beside)}",
         sure="exact",

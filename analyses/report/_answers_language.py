@@ -103,10 +103,14 @@ def _on_needed(result: Result) -> Answer | None:
         question="How many rollouts of a prompt does it need?",
         answer=f"About {count:,.0f}",
         found="so that their mean has cosine 0.9 with the value gradient",
-        control="the same rollouts with permuted advantages need no number: they have no signal",
+        control=f"{needed.control.name}: {_rollouts(control_of(needed))}" if needed.control else "",
         sure="sure",
         why=f"95 % interval {interval_words(low, high)}, from that of the signal-to-noise",
     )
+
+
+def _rollouts(count: float | None) -> str:
+    return "no number would do" if count is None else f"about {count:,.0f}"
 
 
 def _on_truth(result: Result) -> Answer | None:

@@ -174,7 +174,7 @@ def _groups(models: Mapping[str, Result], head: str, name: str, index: Mapping[s
     """A group for each place that the models share; where they share none, one with what each has."""
     found = {model: _by_place(result.find(name, **index)) for model, result in models.items()}
     found = {model: places for model, places in found.items() if places}
-    if not found:
+    if len(found) < 2:
         return []
     first = next(iter(found.values()))
     shared = [place for place in first if all(place in places for places in found.values())]
@@ -246,12 +246,12 @@ def _difference(first: Finding, finding: Finding) -> tuple[str, str, str, bool]:
     difference, around = finding_difference(first, finding)
     if difference is None:
         return "none", "", "one of the two has no number", False
-    said = f"+{readable(difference)}" if difference > 0 else readable(difference).replace("-", "\u2212")
+    said = f"+{readable(difference)}" if difference > 0 else readable(difference)
     if around is None:
         exact = finding.n == 0 and first.n == 0
         return said, "", "exact for these weights" if exact else "no interval", False
     low, high = around
-    words = interval_words(low, high).replace("-", "\u2212")
+    words = interval_words(low, high)
     if low > 0 or high < 0:
         return said, words, "excludes 0: higher" if low > 0 else "excludes 0: lower", True
     return said, words, "holds 0: cannot be told apart", False

@@ -7,7 +7,7 @@ from urllib.parse import quote
 _PATTERNS = ("result.json", "tables/[!.]*.parquet", "arrays.safetensors", "figures/[!.]*.svg")
 
 
-def linked_files(folder: Path | None, page: Path) -> dict[str, str]:
+def linked_files(folder: str | Path | None, page: Path) -> dict[str, str]:
     """Address of every raw file of a result, seen from the page, by its name in the folder.
 
     Args:
@@ -17,8 +17,9 @@ def linked_files(folder: Path | None, page: Path) -> dict[str, str]:
     Returns:
         Empty where the folder holds no result, or no relative way leads there.
     """
-    if folder is None or not (folder / "result.json").is_file():
+    if folder is None or not (Path(folder) / "result.json").is_file():
         return {}
+    folder = Path(folder)
     try:
         way = os.path.relpath(folder.resolve(), page.resolve().parent)
     except ValueError:  # another drive

@@ -74,16 +74,18 @@ def sources(result: Result) -> tuple[tuple[str, str], ...]:
 def _model(model: Mapping[str, Any]) -> str:
     if not model:
         return ""
-    layers = f"{model.get('num_layers')} {'tied' if model.get('tied') else 'untied'} layers"
+    layers = f"{model.get('num_layers')} layers"
     if model.get("arch") == "transformer":
         causal = "causal" if model.get("causal") else "not causal"
         positions = "with positions" if model.get("positions") else "without positions (set-only)"
         return (
-            f"Model: standard transformer, {model.get('num_layers')} layers, {model.get('num_heads')} heads, width "
+            f"Model: standard transformer, {layers}, {model.get('num_heads')} heads, width "
             f"{model.get('d_model')}, {causal}, {positions}"
         )
-    arch = str(model.get("arch"))
-    return f"Model: {_ARCHITECTURES.get(arch, arch)}, {model.get('weights')} weights, {layers}"
+    arch = str(model.get("arch", ""))
+    tied = "" if "tied" not in model else "tied " if model["tied"] else "untied "
+    parts = ("{}", _ARCHITECTURES.get(arch, arch)), ("{} weights", model.get("weights"))
+    return _listed("Model", *parts, (f"{{}} {tied}layers", model.get("num_layers")))
 
 
 def _adapted(provenance: Mapping[str, Any]) -> str:
@@ -99,18 +101,28 @@ def _adapted(provenance: Mapping[str, Any]) -> str:
 def _task(task: Mapping[str, Any]) -> str:
     if not task:
         return ""
-    return (
-        f"Tasks: {task.get('env')}, {task.get('num_states')} states, {task.get('features')} features of dimension "
-        f"{task.get('feature_dim')}, contexts of {task.get('context_length')} transitions, gamma {task.get('gamma')}"
+    return _listed(
+        "Tasks",
+        ("{}", task.get("env")),
+        ("{} states", task.get("num_states")),
+        (f"{{}} features of dimension {task.get('feature_dim')}", task.get("features")),
+        ("contexts of {} transitions", task.get("context_length")),
+        ("gamma {}", task.get("gamma")),
     )
 
 
 def _training(train: Mapping[str, Any]) -> str:
     if not train:
         return ""
-    return (
-        f"Training: {train.get('loss')} loss, {readable(train.get('steps'))} steps of {train.get('batch_size')} fresh "
-        f"tasks, learning rate {train.get('learning_rate')}, seed {train.get('seed')}"
+    return _listed(
+        "Training",
+        ("{} loss", train.get("loss")),
+        (
+            f"{{}} steps of {train.get('batch_size')} fresh tasks",
+            train.get("steps") and readable(train["steps"]),
+        ),
+        ("learning rate {}", train.get("learning_rate")),
+        ("seed {}", train.get("seed")),
     )
 
 
@@ -122,6 +134,12 @@ def _incontexttd(settings: Mapping[str, Any]) -> str:
         f"processes, {settings.get('n_batch_per_mrp')} steps of {settings.get('mini_batch_size')} consecutive windows "
         f"each, learning rate {settings.get('lr')}, seed {settings.get('random_seed')}"
     )
+
+
+def _listed(name: str, *parts: tuple[str, Any]) -> str:
+    """What is known, one after the other."""
+    told = [text.format(value) for text, value in parts if value not in (None, "")]
+    return f"{name}: {', '.join(told)}" if told else ""
 
 
 def config_part(provenance: Mapping[str, Any], key: str) -> Mapping[str, Any]:

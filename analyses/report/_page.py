@@ -16,7 +16,7 @@ from valuelens.analyses.report._answer import SURENESS, Answer
 from valuelens.analyses.report._answers import answers, headline
 from valuelens.analyses.report._checkpoints import at_checkpoint, checkpoint_labels, main_checkpoint, spoken
 from valuelens.analyses.report._comparison import comparisons
-from valuelens.analyses.report._figures import pictures
+from valuelens.analyses.report._figures import Picture, pictures
 from valuelens.analyses.report._files import linked_files
 from valuelens.analyses.report._glossary import marked_terms, used_terms
 from valuelens.analyses.report._groups import groups_table, groups_title
@@ -48,6 +48,7 @@ _FOLDED = {
 }
 _OPEN = 6
 """Sentences that a section shows; of more, those that answer its question first."""
+_OTHERS = "The other findings"
 _LEADING = (
     *("context_msve_vs_constant", "within_chain_r2", "msve_vs_constant"),
     *("sign_pattern", "weight_cosine", "effective_discount", "functional_distance"),
@@ -89,7 +90,11 @@ class _Chapter:
 
 
 def write_report(
-    results: Mapping[str, Result], out: str | Path, *, folders: Mapping[str, Path] | None = None
+    results: Mapping[str, Result],
+    out: str | Path,
+    *,
+    folders: Mapping[str, str | Path] | None = None,
+    drawn: Mapping[str, Sequence[Picture]] | None = None,
 ) -> Path:
     """Write one HTML file that needs nothing else: no network, no model.
 
@@ -97,6 +102,7 @@ def write_report(
         results: By title, such as the folder they come from; several follow one another below a comparison.
         out: Replaced whole or not at all.
         folders: Where results were saved, by title; the report then links to their raw tables, arrays and figures.
+        drawn: `pictures` of results, by title, where they were drawn before.
 
     Returns:
         The file.
@@ -107,9 +113,15 @@ def write_report(
     """
     if not results:
         raise ValueError("a report needs at least one result; found none; write_report")
-    known, out = folders or {}, Path(out)
+    out, known, shown = Path(out), folders or {}, drawn or {}
     chapters = [
-        _chapter(number, title, result, linked_files(known.get(title), out))
+        _chapter(
+            number,
+            title,
+            result,
+            linked_files(known.get(title), out),
+            pictures(result) if title not in shown else shown[title],
+        )
         for number, (title, result) in enumerate(results.items())
     ]
     html = (
@@ -127,7 +139,9 @@ def write_report(
     return out
 
 
-def _chapter(number: int, title: str, result: Result, linked: dict[str, str]) -> _Chapter:
+def _chapter(
+    number: int, title: str, result: Result, linked: dict[str, str], shown: Sequence[Picture]
+) -> _Chapter:
     label = main_checkpoint(result)[0]
     return _Chapter(
         number=number,
@@ -137,7 +151,7 @@ def _chapter(number: int, title: str, result: Result, linked: dict[str, str]) ->
         verdict=result.verdict or "No verdict was recorded.",
         model=model_words(result),
         checkpoint=_checkpoint_words(result, label),
-        sections=_sections(number, result),
+        sections=_sections(number, result, shown),
         skipped=list(result.skipped),
         limitations=limitations(result),
         ours=definitions(result, "choice"),
@@ -149,9 +163,9 @@ def _chapter(number: int, title: str, result: Result, linked: dict[str, str]) ->
     )
 
 
-def _sections(number: int, result: Result) -> list[Section]:
+def _sections(number: int, result: Result, shown: Sequence[Picture]) -> list[Section]:
     drawn: dict[str, list[tuple[Markup, str]]] = {}
-    for picture in pictures(result):
+    for picture in shown:
         inlined = (inline_svg(picture, f"r{number}-{picture.name}-"), picture.caption)
         drawn.setdefault(picture.section, []).append(inlined)
     if result.kind == "impact":
@@ -170,7 +184,10 @@ def _section(key: str, result: Result, main: Result, drawn: list[tuple[Markup, s
     if not shown and not drawn:
         return None
     opened, folded = _unfolded(shown)
-    middle = [Fold(title=f"{title}, {_counted(each)}", sentences=each) for title, each in folded.items()]
+    middle = [
+        Fold(title=f"{title}, {_counted(each)}", sentences=each, printed=title == _OTHERS)
+        for title, each in folded.items()
+    ]
     if key == "diagnosis" and (groups := groups_table(main)) is not None:
         middle.append(Fold(title=groups_title(main), sentences=[], table=groups))
     others = [each for each in checkpoint_labels(result) if each != label]
@@ -206,7 +223,7 @@ def _unfolded(findings: list[Finding]) -> tuple[list[str], dict[str, list[str]]]
     opened = {*range(len(findings))} if len(findings) <= _OPEN else {*chosen[:_OPEN]}
     for k, finding in enumerate(findings):
         if k not in opened:
-            folded.setdefault(titles[k] or "The other findings", []).append(sentence(finding))
+            folded.setdefault(titles[k] or _OTHERS, []).append(sentence(finding))
     return [sentence(finding) for k, finding in enumerate(findings) if k in opened], folded
 
 

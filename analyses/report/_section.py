@@ -10,11 +10,12 @@ from valuelens.analyses.report._table import Table
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fold:
-    """Sentences and a table behind a line that opens them."""
+    """Sentences and a table behind a line that opens them; on paper only if they are `printed`."""
 
     title: str
     sentences: list[str]
     table: Table | None = None
+    printed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

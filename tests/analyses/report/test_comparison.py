@@ -44,7 +44,7 @@ def test_a_difference_stands_beside_its_interval_and_what_it_tells() -> None:
     assert error.quantity == "squared error / constant predictor's, whole contexts"
     first, second = error.lines
     assert (first.difference, first.around, first.tells) == ("", "", "")
-    assert (second.difference, second.around) == ("\u22120.50", "\u22120.641 to \u22120.359")
+    assert (second.difference, second.around) == ("-0.50", "-0.641 to -0.359")
     assert (second.tells, second.apart) == ("excludes 0: lower", True)
     assert within.lines[1].tells == "holds 0: cannot be told apart"
     assert algorithm.lines[1].tells == "not the same"
@@ -97,3 +97,5 @@ def test_what_the_first_lacks_is_not_subtracted() -> None:
 
 def test_one_model_is_not_compared() -> None:
     assert comparisons({"a": model(0.1), "b": Result(kind="costates")}) == []
+    (side,) = comparisons({"a": model(0.1), "b": Result(kind="in-context-rl")})
+    assert side.groups == ()
