@@ -39,16 +39,6 @@ from valuelens.models.icrl import (
 )
 from valuelens.models.lm import is_language_model
 
-_TENTHS = {
-    "slots": 2,
-    "reparameterisation": 5,
-    "convergence": 10,
-    "neu": 5,
-    "identify": 40,
-    "generalisation": 50,
-}
-"""Tenths of a second that questions take, about, where they are not some 3: progress counts in them."""
-
 
 def analyze(
     path: str | Path,
@@ -130,7 +120,7 @@ def analyze(
 
 def _answers(units: list[Unit], jobs: int, progress: Progress | None) -> Iterator[Result]:
     work = [delayed(_answer)(unit) for unit in units]
-    costs = [_TENTHS.get(unit.name, 3) for unit in units]
+    costs = [3 if unit.name in RUN_ANALYSES else question(unit.name).tenths for unit in units]
     if progress:
         progress("loading", 0, sum(costs))
     with deaf():

@@ -264,6 +264,7 @@ def _deeper(x: float) -> str:
 QUESTION = Question(
     name="convergence",
     ask=convergence,
+    tenths=10,
     title="Convergence",
     introduction="Do the layers converge, to what and how fast, what would more context give, and what limits the "
     "values? Distances are the largest over the states that a context leaves. Controls are the constant predictor, the "

@@ -208,6 +208,7 @@ def _summary(better: Mapping[str, list[bool]]) -> Finding:
 QUESTION = Question(
     name="generalisation",
     ask=generalisation,
+    tenths=50,
     title="Other tasks, without retraining",
     introduction="Does the model still evaluate states on tasks that differ in one way from those of its "
     "training? Errors are multiples of the constant predictor's on the same contexts, so below 1 is better than seeing "

@@ -279,6 +279,7 @@ def _solved(x: float) -> str:
 QUESTION = Question(
     name="identify",
     ask=identify,
+    tenths=40,
     title="Which algorithm",
     introduction="Which rule does the network follow? It is seen through its hooks alone. Every rule is fitted to "
     "every layer on one half of the tasks and scored on the other; rules that cannot be told apart are one class, of "

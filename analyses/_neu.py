@@ -232,6 +232,7 @@ def _task_mean(
 QUESTION = Question(
     name="neu",
     ask=neu,
+    tenths=5,
     title="Expected update (NEU)",
     introduction="Would TD still change anything? NEU is the squared norm of the update that TD would make on average "
     "to the model's values (task form) or to its weights (parameter form); theta* is claimed to have none in the "

@@ -66,6 +66,7 @@ class Question:
         notes: How to read the numbers, always shown.
         drawings: Figures, by the name of their file.
         verdict: A sentence for the top of a report, from the findings on one checkpoint; empty: none.
+        tenths: Of a second that it takes, about: progress counts in them.
         last_only: A run asks it of the last checkpoint of each seed only, unless it is analysed in full.
     """
 
@@ -78,6 +79,7 @@ class Question:
     notes: tuple[str, ...] = ()
     drawings: Mapping[str, Drawing] = field(default_factory=dict)
     verdict: Callable[[Result], str] = lambda result: ""
+    tenths: int = 3
     last_only: bool = False
 
     def __post_init__(self) -> None:

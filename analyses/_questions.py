@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 from valuelens.analyses._question import Question
 from valuelens.models import InputError, import_named
@@ -90,20 +91,20 @@ def installed(name: str) -> Installed:
         raise InputError(
             "one installed package must bring the analysis", f"found {brought}", f"analysis {name}"
         )
-    return _imported(found[0])
+    return _imported(name, found[0].value, _package(found[0]))
 
 
 @cache
-def _imported(entry: EntryPoint) -> Installed:
-    code = import_named(entry.value, "analysis")
-    where = f"analysis {entry.name}, {entry.value}"
+def _imported(name: str, value: str, package: str) -> Installed:
+    code = import_named(value, "analysis")
+    where = f"analysis {name}, {value}"
     if not isinstance(code.value, Question):
         raise InputError("an analysis must be a Question", f"found {type(code.value).__name__}", where)
-    if code.value.name != entry.name or not _NAME.fullmatch(entry.name):
+    if code.value.name != name or not _NAME.fullmatch(name):
         must = "a Question must have the name of its entry point: small letters, digits and _"
-        raise InputError(must, f"found {code.value.name!r} and {entry.name!r}", where)
-    refuse_strange(entry.name, code.value.phrases, where=where)
-    return Installed(question=code.value, code=entry.value, package=_package(entry), file=code.file)
+        raise InputError(must, f"found {code.value.name!r} and {name!r}", where)
+    refuse_strange(name, code.value.phrases, where=where)
+    return Installed(question=code.value, code=value, package=package, file=code.file)
 
 
 def refuse_strange(name: str, findings: Mapping[str, object] | list[str], *, where: str) -> None:
@@ -123,5 +124,5 @@ def refuse_strange(name: str, findings: Mapping[str, object] | list[str], *, whe
             raise InputError(must, f"found {each!r}", where)
 
 
-def _package(entry: EntryPoint) -> str:
+def _package(entry: Any) -> str:
     return f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value

@@ -131,6 +131,7 @@ QUESTION = Question(
     name="reparameterisation",
     section="rule",
     ask=reparameterisation,
+    tenths=5,
     title="TD rule fitted",
     introduction="Does weighted softmax TD reproduce what each layer does to the values? The rule is fitted on one "
     "half of the tasks and scored on the other.",

@@ -139,6 +139,7 @@ QUESTION = Question(
     name="slots",
     section="values",
     ask=slots,
+    tenths=2,
     title="Values",
     introduction="Does the model evaluate states? Its read-out is compared with true values, known because the tasks "
     "are small. The control is the constant predictor mean(R) / (1 - gamma), which sees no state.",

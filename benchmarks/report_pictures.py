@@ -20,7 +20,7 @@ from selenium import webdriver
 
 from valuelens.analyses.report import write_report
 
-TESTS = Path(__file__).parents[1] / "tests" / "analyses" / "report"
+TESTS = Path(__file__).parents[1] / "tests"
 TALL, GAP = 2600, 8
 VIEWS = {
     "360-light": (360, "", "light"),
@@ -43,8 +43,8 @@ def main() -> None:
     )
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    simulated = runpy.run_path(str(TESTS / "conftest.py"))
-    cases = runpy.run_path(str(TESTS / "browser" / "cases.py"))["cases"](
+    simulated = runpy.run_path(str(TESTS / "analyses" / "report" / "conftest.py"))
+    cases = runpy.run_path(str(TESTS / "front" / "browser" / "cases.py"))["cases"](
         simulated["made"], simulated["ranked"]
     )
     with _chromium() as window:

@@ -15,6 +15,12 @@ extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "myst_parser", "publi
 html_theme = "furo"
 html_title = "valuelens"
 html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["pages.css"]
+html_theme_options = {
+    "light_css_variables": {"code-font-size": "78%"},
+    "dark_css_variables": {"code-font-size": "78%"},
+}
 html_show_sphinx = False
 exclude_patterns = ["_ext", "_build"]
 
@@ -32,6 +38,8 @@ autodoc_inherit_docstrings = False
 maximum_signature_line_length = 100
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
+napoleon_use_rtype = False
+python_use_unqualified_type_names = True
 napoleon_attr_annotations = False
 napoleon_custom_sections = ["Source"]
 
@@ -42,4 +50,6 @@ def setup(app):  # noqa: D103
 
 def _links_as_here(app, docname, source):
     """On disk the benchmark pages lie beside `docs/`; here they are pages of it, by a link from `docs/benchmarks`."""
-    source[0] = re.sub(r"\[([^\]]+)\]\(\.\./benchmarks/(\w+)\.md\)", r"{doc}`\1 </benchmarks/\2>`", source[0])
+    source[0] = re.sub(
+        r"\[([^\]]+)\]\((?:\.\./)+benchmarks/(\w+)\.md\)", r"{doc}`\1 </benchmarks/\2>`", source[0]
+    )

@@ -3,6 +3,7 @@
 Figures need a result and nothing else; what was not measured is left out.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,18 +64,19 @@ def pictures(result: Result) -> list[Picture]:
     return drawn
 
 
-def save_figures(result: Result, folder: str | Path) -> list[Path]:
+def save_figures(result: Result, folder: str | Path, *, drawn: Sequence[Picture] | None = None) -> list[Path]:
     """Write every figure as an SVG file, each whole or not at all.
 
     Args:
         result: Of a checkpoint or a run.
         folder: Created if needed.
+        drawn: Its `pictures`, where they were drawn before.
 
     Returns:
         The files.
     """
     paths = []
-    for picture in pictures(result):
+    for picture in pictures(result) if drawn is None else drawn:
         paths.append(Path(folder) / f"{picture.name}.svg")
         with atomic_path(paths[-1]) as temporary:
             temporary.write_text(picture.svg, encoding="utf-8")

@@ -6,12 +6,13 @@ Signatures are shown as they are written, with jaxtyping's shapes; docstrings ar
 import ast
 import importlib
 import inspect
+import pathlib
 import re
+import sys
 import textwrap
 from collections.abc import Iterator
 from functools import cache
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -177,7 +178,7 @@ def _plain(part: str) -> str:
 @cache
 def theory() -> dict[str, str]:
     """By section of the page of theory: the anchor of its heading."""
-    page = (Path(__file__).parents[1] / "theory.md").read_text(encoding="utf-8")
+    page = (pathlib.Path(__file__).parents[1] / "theory.md").read_text(encoding="utf-8")
     headings = re.findall(r"^### (([AB]\d+) .*)$", page, re.MULTILINE)
     return {section: re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title, section in headings}
 
@@ -197,10 +198,18 @@ def _signature(
         return None
     if isinstance(tree, ast.ClassDef):
         shown = _class_signature(tree, obj)
-        return (shown, "") if shown else None
+        return (_paths(obj, shown), "") if shown else None
     if isinstance(tree, ast.FunctionDef):
-        return f"({_arguments(tree, what)})", ast.unparse(tree.returns) if tree.returns else ""
+        given = ast.unparse(tree.returns) if tree.returns else ""
+        return _paths(obj, f"({_arguments(tree, what)})"), _paths(obj, given)
     return None
+
+
+def _paths(obj: Any, signature: str) -> str:
+    """`Path` of the standard library in full: `valuelens.probe` has a type of that name."""
+    if vars(sys.modules[obj.__module__]).get("Path") is not pathlib.Path:
+        return signature
+    return re.sub(r"(?<![\w.])Path\b", "pathlib.Path", signature)
 
 
 def _arguments(node: ast.FunctionDef, what: str) -> str:

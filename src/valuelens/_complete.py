@@ -34,6 +34,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 """Values of an option, in the order of its help."""
 
+OPEN = ("--env", "--task", "--layers", "--revisions", "--device")
+"""Options that take other values too."""
+
 PRECISIONS = ("float32", "float64")
 LM_PRECISIONS = ("float32", "bfloat16", "float64")
 
@@ -91,15 +94,12 @@ def models(incomplete: str) -> list[str]:
 
 
 def question_names() -> list[str]:
-    """Keys of ANALYSES and members of RUN_ANALYSES, read from their source (importing it would import torch), and
-    the names under which other packages bring analyses."""
+    """Ours, read from the source of their register (importing it would import torch), and those of other packages."""
     spec = find_spec("valuelens.analyses")
-    folder = Path(spec.origin).parent if spec and spec.origin else Path()
-    names: dict[str, list[str]] = {}
-    for node in ast.parse((folder / "_analyze.py").read_text(encoding="utf-8")).body:
-        target = node.target if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [None])[0]
-        if isinstance(target, ast.Name) and isinstance(node, ast.Assign | ast.AnnAssign):
-            values = getattr(node.value, "keys", None) or getattr(node.value, "elts", [])
-            names[target.id] = [str(each.value) for each in values if isinstance(each, ast.Constant)]
-    installed = entry_points(group="valuelens.analyses").names
-    return [*names.get("ANALYSES", []), *names.get("RUN_ANALYSES", []), *sorted(installed)]
+    register = Path(spec.origin if spec and spec.origin else "").with_name("_questions.py")
+    names: list[str] = []
+    for node in ast.parse(register.read_text(encoding="utf-8")).body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id="_OURS" | "RUN_ANALYSES")], value=ast.Tuple(elts=values)):
+                names += [str(each.value) for each in values if isinstance(each, ast.Constant)]
+    return [*names, *sorted(entry_points(group="valuelens.analyses").names)]

@@ -2,12 +2,14 @@
 
 import json
 import sys
+from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from valuelens._complete import CHOICES, Completer, choices
+from valuelens._complete import CHOICES, OPEN, Completer, choices
 from valuelens._terminal import painted
 
 Out = Annotated[
@@ -33,6 +35,10 @@ Json = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, no logs.")]
 
 
+class MistypedError(Exception):
+    """A value that was nearly right, told in one line without importing what it names."""
+
+
 def setting(name: str, help_: str, default: str, complete: Completer | None = None) -> Any:
     """An option whose default is not known here, only told.
 
@@ -42,7 +48,8 @@ def setting(name: str, help_: str, default: str, complete: Completer | None = No
         default: In words.
         complete: Offers values to the shell; those that are known by the name if none.
     """
-    return typer.Option(name, help=help_, show_default=default, autocompletion=complete or _known(name))
+    offers: Any = {"autocompletion": complete or _known(name), "callback": _nearly(name)}
+    return typer.Option(name, help=help_, show_default=default, **offers)
 
 
 def choice(name: str, help_: str, complete: Completer | None = None) -> Any:
@@ -53,7 +60,23 @@ def choice(name: str, help_: str, complete: Completer | None = None) -> Any:
         help_: What it decides.
         complete: Offers values to the shell; those that are known by the name if none.
     """
-    return typer.Option(name, help=help_, autocompletion=complete or _known(name))
+    offers: Any = {"autocompletion": complete or _known(name), "callback": _nearly(name)}
+    return typer.Option(name, help=help_, **offers)
+
+
+def _nearly(name: str) -> Callable[[Any], Any] | None:
+    """Refuses what is nearly one of the values of an option, at once; anything else is the library's to judge."""
+    if name not in CHOICES or name in OPEN:
+        return None
+
+    def told(value: Any) -> Any:
+        near = get_close_matches(str(value), CHOICES[name], n=1)
+        if value is not None and value not in CHOICES[name] and near:
+            found = f"found {value!r} (did you mean {near[0]}?)"
+            raise MistypedError(f"{name} takes {', '.join(CHOICES[name])}; {found}; option {name}")
+        return value
+
+    return told
 
 
 def _known(name: str) -> Completer | None:

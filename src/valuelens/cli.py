@@ -16,6 +16,7 @@ from valuelens._options import (
     Device,
     Jobs,
     Json,
+    MistypedError,
     Out,
     Overwrite,
     Quiet,
@@ -255,6 +256,8 @@ def main() -> NoReturn:
         code = app(standalone_mode=False)
     except TyperException as error:
         _fail(f"the command line must be understood; found {_told(error)}; see {_help()}")
+    except MistypedError as error:
+        _fail(str(error))
     except Interrupted as stop:
         say(str(stop))
         sys.exit(130)

@@ -80,3 +80,19 @@ def test_there_must_be_something(tmp_path: Path) -> None:
         analyze(tmp_path / "nowhere", QUICK)
     with pytest.raises(InputError, match=r"a checkpoint has a model\.safetensors; found none"):
         analyze(tmp_path, QUICK)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (
+            "distnace",
+            r"--only takes slots, .* on a single checkpoint; found 'distnace' \(did you mean distance\?\)",
+        ),
+        ("emergence", r"on a single checkpoint; found 'emergence'"),
+        ("", r"found ''; option --only"),
+    ],
+)
+def test_unknown_questions_are_refused(tmp_path: Path, name: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        analyze(checkpoint(tmp_path), AnalysisConfig(num_tasks=4, only=("slots", name)))

@@ -82,7 +82,7 @@ def test_docstrings_lead_to_the_theory_that_they_cite(site: Path) -> None:
     anchors = set(re.findall(r'id="([^"]+)"', (site / "theory.html").read_text(encoding="utf-8")))
     pages = [page.read_text(encoding="utf-8") for page in (site / "reference").glob("*.html")]
     cited = [anchor for page in pages for anchor in re.findall(r'href="\.\./theory\.html#([^"]+)"', page)]
-    assert len(cited) > 100
+    assert len(cited) > 50
     assert set(cited) <= anchors
 
 
@@ -160,7 +160,9 @@ def test_a_definition_of_ours_is_told_as_ours() -> None:
 
 
 def test_every_picture_is_shown_with_words_and_all_are_small() -> None:
-    pages = (DOCS / "gallery.md").read_text() + (ROOT / "README.md").read_text()
+    pages = "".join(
+        page.read_text() for page in (ROOT / "README.md", DOCS / "gallery.md", DOCS / "tutorial.md")
+    )
     shown = re.findall(r"!\[([^\]]*)\]\((?:docs/)?pictures/([\w-]+\.webp)\)", pages)
     assert {name for _, name in shown} == {file.name for file in DOCS.glob("pictures/*")}
     assert all(len(words) > 30 for words, _ in shown)

@@ -66,6 +66,15 @@ def test_groups_share_prompts_and_carry_their_rewards(speaker: LanguageModel) ->
     assert len(set(rollouts.ended)) == 2
 
 
+def test_progress_counts_tokens_up_to_all_there_can_be(speaker: LanguageModel) -> None:
+    seen: list[tuple[int, int]] = []
+    config = dataclasses.replace(SMALL, batch_size=5)
+    told = generate(speaker, CountA(), config, progress=lambda *each: seen.append(each))
+    assert told.completion_ids == generate(speaker, CountA(), config).completion_ids
+    assert seen == sorted(seen)
+    assert (seen[-1], len(seen) > 3) == ((12 * 5, 12 * 5), True)
+
+
 def test_the_seed_decides_and_the_batch_does_not(speaker: LanguageModel) -> None:
     first = generate(speaker, CountA(), SMALL)
     small = generate(speaker, CountA(), dataclasses.replace(SMALL, batch_size=5))

@@ -106,6 +106,16 @@ def test_it_is_frozen_and_evaluates(saved):
     assert language_model.origin == {"kind": "folder", "revision": None, "commit": None}
 
 
+def test_what_transformers_would_show_in_a_bar_is_told(saved):
+    seen = []
+    plain = load_language_model(saved)
+    told = load_language_model(saved, progress=lambda done, whole: seen.append((done, whole)))
+    tensors = len(load_file(saved / "model.safetensors"))
+    assert [done for done, whole in seen if whole == tensors] == list(range(tensors))
+    assert told.sha256 == plain.sha256
+    assert logging.set_tqdm_hook(None) is None  # as it was
+
+
 def test_the_hash_is_of_the_weights(saved, tiny_model, tmp_path):
     one = load_language_model(saved).sha256
     assert one == hashlib.sha256((saved / "model.safetensors").read_bytes()).hexdigest()

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from selenium import webdriver
 
 from valuelens.analyses import (
     Control,
@@ -323,28 +322,6 @@ def test_an_unwritable_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="the output must be writable"):
         write_report({"a": Result(kind="in-context-rl")}, tmp_path / "file" / "report.html")
-
-
-@pytest.mark.browser
-@pytest.mark.slow
-@pytest.mark.parametrize("names", [("trained",), ("untrained",), ("trained", "untrained")], ids="+".join)
-def test_a_browser_is_content(
-    offline_browser: webdriver.Chrome, request: pytest.FixtureRequest, tmp_path: Path, names: tuple[str, ...]
-) -> None:
-    results = {name: request.getfixturevalue(name) for name in names}
-    report, drawn = (
-        write_report(results, tmp_path / "report.html"),
-        sum(len(pictures(result)) for result in results.values()),
-    )
-    for width in (360, 1440):
-        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-        offline_browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-        offline_browser.get(report.as_uri())
-        assert offline_browser.execute_script("return innerWidth") == width
-        assert offline_browser.execute_script("return document.documentElement.scrollWidth") <= width
-        tall = "return [...document.querySelectorAll('svg')].filter(e => e.getBoundingClientRect().height > 50).length"
-        assert offline_browser.execute_script(tall) == drawn
-    offline_browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def long_section(name: str, count: int, **index: str | int) -> list[Finding]:

@@ -9,6 +9,8 @@ NAMES = (
     *("LM of 30 layers", "ranking", "two", "four", "names"),
 )
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.xdist_group("browser")]
+COLOURS = ("all but one failed", "LM of 30 layers")
+"""Cases whose folds are opened for contrast, which takes its time; all other cases show their colours folded."""
 each_case = pytest.mark.parametrize("name", NAMES)
 
 WIDER = """
@@ -33,7 +35,7 @@ return folds.filter(e => /How to read/.test(e.querySelector('summary').innerText
 PAGE = 1001
 """Pixels of height between the margins of A4: 297 mm less twice 16."""
 RULES = {
-    *("color-contrast", "document-title", "heading-order", "html-has-lang", "landmark-one-main", "region"),
+    *("document-title", "heading-order", "html-has-lang", "landmark-one-main", "region"),
     *("link-name", "list", "meta-viewport", "nested-interactive", "page-has-heading-one", "summary-name"),
     *("scope-attr-valid", "tabindex", "td-headers-attr", "th-has-data-cells"),
 }
@@ -52,17 +54,42 @@ def test_it_stays_within_its_window_and_axe_is_content(viewer, case, name):
     found = viewer.audit()
     assert violations(found) == []
     assert RULES - {each["id"] for each in (*found["passes"], *found["incomplete"])} == set()
+    if name not in COLOURS:
+        viewer.unfold(yes=False)
+    assert violations(viewer.contrast()) == []
 
 
-@pytest.mark.parametrize("name", ["default", "LM of 30 layers", "ranking", "four"])
+def test_names_and_prompts_are_shown_as_they_are(viewer, case):
+    made = case("names")
+    viewer.open(made.report).unfold()
+    shown = viewer("return document.body.innerText.replace(/\\s+/g, ' ')")
+    prompts = [
+        str(each) for one in made.results.values() for each in one.tables.get("groups", {}).get("prompt", ())
+    ]
+    checkpoints = [
+        str(each)
+        for one in made.results.values()
+        for each in one.tables.get("scores", {}).get("checkpoint", ())
+    ]
+    assert [
+        words
+        for words in (*made.results, *prompts, *checkpoints)
+        if " ".join(words[:40].split()) not in shown
+    ] == []
+    assert len(prompts) > 2 < len(checkpoints)
+
+
+@pytest.mark.parametrize("name", COLOURS)
 def test_it_can_be_read_in_the_dark(viewer, case, name):
     viewer.open(case(name).report).scheme("dark").resize(1440).unfold()
-    assert violations(viewer.audit("color-contrast")) == []
+    found = viewer.contrast()
+    assert violations(found) == []
+    assert [each["id"] for each in found["passes"]] == ["color-contrast"]
     ink, paper = viewer("const s = getComputedStyle(document.body); return [s.color, s.backgroundColor]")
     assert brightness(ink) > 180 > 60 > brightness(paper)
 
 
-@pytest.mark.parametrize("name", ["default", "LM of 30 layers", "ranking", "four"])
+@pytest.mark.parametrize("name", ["default", "LM of 30 layers", "ranking"])
 def test_it_can_be_printed(viewer, case, name):
     """What is folded to be read stands open; nothing is wider than paper, no figure taller or split."""
     viewer.open(case(name).report).paper()
@@ -94,9 +121,7 @@ def brightness(color: str) -> float:
 
 
 def violations(found: dict[str, Any]) -> list[str]:
-    """What is serious or critical."""
     return [
         f"{each['impact']} {each['id']}: {each['nodes'][0]['html'][:200]} {each['nodes'][0]['failureSummary']}"
         for each in found["violations"]
-        if each["impact"] in ("serious", "critical")
     ]

@@ -10,11 +10,14 @@ import torch
 from valuelens.analyses import ANALYSES, Result, load_result, merged, subject, verdict
 from valuelens.models.icrl import ModelConfig, RunConfig, TaskConfig, build
 
-FIXTURES = Path(__file__).parents[3] / "fixtures"
-QUICK = tuple(name for name in ANALYSES if name not in ("identify", "generalisation"))
-"""Identify alone takes ten seconds of 60 layers."""
-HOSTILE = ('<b>1 & "two"</b>', "תוצאה <3 & נקודה", "a <i>very long</i> title, " + "word after word, " * 8)
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+HOSTILE = (
+    *('<b>1 & "two"</b>', "תוצאה <3 & נקודה", "a <i>very long</i> title, " + "word after word, " * 8),
+    "<script>foreign = 1</script>",
+)
 VALUES = ("value_lens", "msve_ratio", "msve_vs_constant", "context_msve_vs_constant", "within_chain_r2")
+SMALL = ("slots", "distance", "diagonality", "convergence")
+"""Identify alone takes ten seconds of 60 layers."""
 Make = Callable[..., Result]
 
 
@@ -25,7 +28,7 @@ def default() -> Result:
 
 
 @cache
-def untrained(num_layers: int = 10, asked: tuple[str, ...] = QUICK) -> Result:
+def untrained(num_layers: int = 10, asked: tuple[str, ...] = SMALL) -> Result:
     """A model as it is drawn, by so many questions on 8 tasks."""
     settings = ModelConfig(num_layers=num_layers)
     run = RunConfig(model=settings).model_dump()
@@ -63,22 +66,21 @@ def cases(made: Make, ranked: Make) -> Mapping[str, Callable[[], dict[str, Resul
         made: Makes simulated results on a language model.
         ranked: Makes simulated rankings.
     """
-    small = ("slots", "distance", "diagonality", "convergence")
     return {
         "default": lambda: {"default": default()},
-        "untrained": lambda: {"untrained": untrained(10, small)},
+        "untrained": lambda: {"untrained": untrained()},
         "all but one failed": lambda: {"alone": alone(default())},
         "1 layer": lambda: {"1 layer": untrained(1)},
-        "60 layers": lambda: {"60 layers": untrained(60, small)},
+        "60 layers": lambda: {"60 layers": untrained(60)},
         "LM of 30 layers": lambda: {"LM": made(objective="reward", enumerated=True)},
-        "ranking": lambda: {"ranking": ranked(2)},
-        "two": lambda: {"before": bare(untrained(10, small)), "after": bare(default())},
-        "four": lambda: {f"seed {k}": made((0, 15), groups=8 + 8 * k) for k in range(4)},
-        "names": lambda: dict(
-            zip(
-                HOSTILE,
-                (made((15,), groups=5), ranked(1, checkpoints=4, named=True), made(flat=1.0)),
-                strict=True,
-            )
-        ),
+        "ranking": lambda: {"ranking": ranked(2, checkpoints=8)},
+        "two": lambda: {"before": bare(untrained()), "after": bare(default())},
+        "four": lambda: {f"seed {k}": made((15,), groups=8 + 8 * k) for k in range(4)},
+        "names": lambda: dict(zip(HOSTILE, hostile(made, ranked), strict=True)),
     }
+
+
+def hostile(made: Make, ranked: Make) -> tuple[Result, ...]:
+    """Prompts and checkpoints with < & " and right-to-left text: few groups, flat ones, each of 31 layers."""
+    named = ranked(1, checkpoints=6, seeds=1, named=True)
+    return made((15,), groups=5), named, made(flat=1.0), made(tuple(range(31)), groups=5)
