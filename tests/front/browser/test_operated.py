@@ -39,6 +39,8 @@ def rounded(x):
 
 def point(window, mark):
     x, y = window.execute_script(PLACE, mark)
+    settled = "requestAnimationFrame(() => requestAnimationFrame(arguments[0]))"  # scrolling hides the words
+    window.execute_async_script(settled)
     pointer = ActionChains(window, duration=0)
     pointer.w3c_actions.pointer_action.move_to_location(int(x), int(y))
     pointer.perform()
