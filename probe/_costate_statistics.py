@@ -18,10 +18,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from valuelens.probe._advantages import Baseline
+from valuelens.probe._shown import Measured
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CostateMoments:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class CostateMoments(Measured):
     """Sums over the rollouts of each group, in float64; those of more rollouts are added with `+`.
 
     Attributes:
@@ -42,8 +43,8 @@ class CostateMoments:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CostateStatistics:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class CostateStatistics(Measured):
     """What the rollouts of each group say of its value gradient.
 
     Attributes:

@@ -14,6 +14,8 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import GroupKFold, cross_val_predict
 from torch import Tensor
 
+from valuelens.probe._shown import Measured
+
 RIDGES = tuple(10.0**power for power in (-9, -6, -3, -1))
 """Penalties among which the inner folds choose, in units of the mean variance of a coordinate of the stream."""
 
@@ -22,8 +24,8 @@ _OUTER, _INNER = 5, 3
 _Matrix = NDArray[np.float64]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Decoding:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class Decoding(Measured):
     """Probes of several targets from one stream.
 
     Attributes:

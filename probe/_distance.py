@@ -14,11 +14,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from valuelens.probe._shown import Measured
+
 _TD = (1.0, 1.0, -1.0)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ThetaStarDistance:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class ThetaStarDistance(Measured):
     """How far each layer's weights are from theta*; NaN where nothing is identified.
 
     Attributes:

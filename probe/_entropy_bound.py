@@ -27,6 +27,7 @@ from torch.nn import Module
 
 from valuelens.probe._hops import Hops, drawn_from, vocabulary_products
 from valuelens.probe._sequences import Sampling, Sequences
+from valuelens.probe._shown import Measured
 from valuelens.probe._token_scores import state_logits
 
 BoundForm = Literal["step", "entropy"]
@@ -36,8 +37,8 @@ _ROUNDING = 1000
 of two costates."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RelaxedCredit:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class RelaxedCredit(Measured):
     """Costates of a differentiable reward without and with what crosses sampled tokens, up to the same hop.
 
     Attributes:
@@ -53,8 +54,8 @@ class RelaxedCredit:
     valid: Bool[Tensor, "batch state"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Crossings:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class Crossings(Measured):
     """What crosses the sampled token that each state predicts; 0 where there is none.
 
     Attributes:
@@ -71,8 +72,8 @@ class Crossings:
         return self.push.square().sum(-1).sqrt()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EntropyBound:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class EntropyBound(Measured):
     """The gap at each state and its bounds.
 
     Attributes:

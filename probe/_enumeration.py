@@ -17,6 +17,7 @@ from torch.nn import Module
 
 from valuelens.probe._residual_stream import Edit, edited_stream, frozen, residual_blocks
 from valuelens.probe._sequences import Sampling, Sequences, sequences
+from valuelens.probe._shown import Measured
 from valuelens.probe._token_scores import micro_batches, state_logits, token_log_probs
 
 Reward = Callable[[Tensor, Sequences], Tensor]
@@ -27,8 +28,8 @@ _EPSILONS = 64
 """By how many machine epsilons probabilities may miss 1 (measured: 3) before some of them must be missing."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ValueGradient:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class ValueGradient(Measured):
     """V of a prefix and its gradients.
 
     Attributes:

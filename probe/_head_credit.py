@@ -41,6 +41,7 @@ from valuelens.probe._language_objectives import Objective
 from valuelens.probe._locality import attend_apart, own_token_attend, per_query_head, replaced_attention
 from valuelens.probe._residual_stream import edited_stream, frozen, residual_blocks
 from valuelens.probe._sequences import Sequences
+from valuelens.probe._shown import Measured
 from valuelens.probe._token_scores import micro_batches, state_pass
 
 PATHS = ("value", "pattern")
@@ -50,8 +51,8 @@ Head = tuple[int, int]
 """Block and query head."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HeadCredit:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class HeadCredit(Measured):
     """Inner products of costates with their parts, 0 where a rollout has no such state; they sum to `whole`.
 
     Attributes:

@@ -17,10 +17,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from valuelens.probe._hops import Hops
+from valuelens.probe._shown import Measured
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HopCredit:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class HopCredit(Measured):
     """Inner products of hops with their sum Lambda, 0 where a rollout has no such state; they add up over states.
 
     Pool any states by adding these up first: a quotient of sums weighs a state by its credit.

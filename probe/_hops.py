@@ -30,6 +30,7 @@ from valuelens.probe._language_costates import costates_at, known_layers, stream
 from valuelens.probe._language_objectives import Objective, Surrogate
 from valuelens.probe._residual_stream import Edit, edited_stream, frozen, residual_blocks
 from valuelens.probe._sequences import Sampling, Sequences, sampled_logits
+from valuelens.probe._shown import Measured
 from valuelens.probe._token_scores import micro_batches, state_pass
 
 _CHUNK = 2**23
@@ -51,8 +52,8 @@ class Relaxation:
     tolerance: float = 0.01
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Hops:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class Hops(Measured):
     """Credit by hop of some rollouts.
 
     Attributes:

@@ -23,6 +23,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from valuelens.probe._hops import drawn_from
 from valuelens.probe._residual_stream import Edit, edited_stream, frozen, residual_blocks
 from valuelens.probe._sequences import Sampling, Sequences
+from valuelens.probe._shown import Measured
 from valuelens.probe._token_scores import micro_batches, state_pass
 
 Through = Literal["attention", "sampling"]
@@ -86,8 +87,8 @@ class PowerIteration:
     micro_batch: int = 8
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Spectrum:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class Spectrum(Measured):
     """Leading singular values of Jacobians, each a lower bound of the true one, and their directions.
 
     Attributes:

@@ -16,6 +16,8 @@ from einops import einsum, rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from valuelens.probe._shown import Measured
+
 TD_WEIGHTS: Float[Tensor, "3"] = torch.tensor([1.0, 1.0, -1.0], dtype=torch.float64)
 """w = (w_R, w_T, w_C) of theta* (arXiv 2605.07333): TD learning; with step size alpha, `alpha * TD_WEIGHTS`."""
 
@@ -74,8 +76,8 @@ def softmax_kernel(scores: Float[Tensor, "*batch query key"]) -> Float[Tensor, "
     return scores.softmax(-1)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StateKernel:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class StateKernel(Measured):
     """The n x n attention of a context, gathered by state: all that softmax TD needs from it.
 
     With K(s <- S_{k-1}) the kernel row of a column that holds s,

@@ -21,14 +21,15 @@ from torch.nn import Module
 from valuelens.probe._language_objectives import Objective
 from valuelens.probe._residual_stream import BEFORE_NORM, Edit, edited_stream, frozen, residual_blocks
 from valuelens.probe._sequences import Sequences
+from valuelens.probe._shown import Measured
 from valuelens.probe._token_scores import micro_batches, state_pass
 
 Positions = Literal["completion", "prompt"]
 """Where costates are wanted: at the states of completions, or at what a prompt holds before its last token."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Costates:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class Costates(Measured):
     """Costates of some rollouts.
 
     Attributes:

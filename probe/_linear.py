@@ -10,9 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from valuelens.probe._shown import Measured
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ThetaTDDistance:
+
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class ThetaTDDistance(Measured):
     """How far each layer's P and Q are from theta_TD(alpha).
 
     Attributes:

@@ -24,6 +24,7 @@ from valuelens.probe._language_costates import Costates, costates_at, known_laye
 from valuelens.probe._language_objectives import Objective
 from valuelens.probe._residual_stream import residual_blocks
 from valuelens.probe._sequences import Sequences
+from valuelens.probe._shown import Measured
 from valuelens.probe._token_scores import micro_batches
 
 _NAME = "valuelens_own_token"
@@ -36,8 +37,8 @@ _KNOWN = frozenset(
 """Options of attention that are obeyed here, or by the mask, or that change nothing in evaluation mode."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Locality:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class Locality(Measured):
     """Inner products of costates with their own-token parts, 0 where a rollout has no such state.
 
     Attributes:

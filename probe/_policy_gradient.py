@@ -16,13 +16,14 @@ from torch.nn import Module, Parameter
 from valuelens.probe._language_objectives import Surrogate
 from valuelens.probe._residual_stream import edited_stream
 from valuelens.probe._sequences import Sequences
+from valuelens.probe._shown import Measured
 from valuelens.probe._token_scores import micro_batches, scores_of_logits, state_pass
 
 Scores = tuple[Float[Tensor, "batch state"], Float[Tensor, "batch state"], Float[Tensor, "batch state"]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PolicyGradient:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class PolicyGradient(Measured):
     """What the passes of some rollouts give.
 
     Attributes:

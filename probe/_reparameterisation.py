@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from valuelens.probe._kernel import bilinear_scores, softmax_kernel
+from valuelens.probe._shown import Measured
 
 _RIDGE = 1e-14  # of the largest eigenvalue: deep layers move little, and their rule is a small one
 _EXACT, _NEARLY = 1e-10, 1e-2
@@ -24,8 +25,8 @@ _ROUNDING = 1e-13
 _SETTLED = 1e-12
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UpdateData:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class UpdateData(Measured):
     """One layer's value updates on some contexts, and what the rule may use to explain them.
 
     Attributes:
@@ -43,8 +44,8 @@ class UpdateData:
     gamma: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LayerFit:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class LayerFit(Measured):
     """The rule (w, A) fitted to one layer.
 
     Attributes:

@@ -11,9 +11,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from valuelens.probe._shown import Measured
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sequences:
+
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class Sequences(Measured):
     """Prompt, completion, padding, in this order, a rollout a row: what stands left is never padding.
 
     Attributes:

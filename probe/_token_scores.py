@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from valuelens.probe._sequences import Sampling, Sequences, sampled_logits
+from valuelens.probe._shown import Measured
 
 _CHUNK = 2**21
 """Logits looked at in one go."""
@@ -22,8 +23,8 @@ _ROUNDING = {torch.bfloat16: 1.0, torch.float16: 0.2, torch.float32: 1e-3, torch
 """Nats by which a logit may move between drawing and scoring (measured: .5 in bfloat16, 4e-5 in float32)."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TokenScores:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class TokenScores(Measured):
     """Of each token of each completion; 0 behind its end.
 
     Attributes:

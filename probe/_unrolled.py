@@ -32,14 +32,15 @@ from valuelens.probe._language_costates import costates_at, stream_gradients
 from valuelens.probe._language_objectives import Objective
 from valuelens.probe._residual_stream import Edit, edited_stream, frozen, residual_blocks
 from valuelens.probe._sequences import Sampling, Sequences
+from valuelens.probe._shown import Measured
 from valuelens.probe._token_scores import micro_batches
 
 _UNROLLED_FROM = 64
 """Rollouts in one pass from which unrolling costs no more than 3 hops (benchmarks/hops.md); 1 % takes 2 to 4."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RelaxedCostates:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class RelaxedCostates(Measured):
     """Relaxed value gradients of some rollouts, whatever way they were found.
 
     Attributes:

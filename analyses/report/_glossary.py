@@ -66,7 +66,7 @@ TERMS = (
         name="TD error",
         pattern=r"TD errors?",
         text="Reward plus discounted value of the next state, minus the value of this state: by how much the values "
-        "contradict what was just seen. Temporal-difference (TD) learning moves values against it.",
+        "contradict what was just seen. Temporal-difference (TD) learning moves values so that it shrinks.",
     ),
     Term(
         name="weighted softmax TD",
@@ -95,7 +95,8 @@ TERMS = (
     Term(
         name="NEU",
         pattern=r"NEU",
-        text="Norm of the expected update: how much TD would still change on average. 0 means that it has converged.",
+        text="Squared norm of the expected update: how much TD would still change on average. 0 means that it has "
+        "converged.",
     ),
     Term(
         name="costate",
@@ -111,8 +112,8 @@ TERMS = (
     Term(
         name="signal-to-noise",
         pattern=r"[Ss]ignal-to-noise",
-        text="Size of the mean costate over the size of its scatter from rollout to rollout. At 0 the mean cannot be "
-        "told from noise.",
+        text="Squared size of the mean costate over that of its scatter from rollout to rollout. At 0 the mean cannot "
+        "be told from noise.",
     ),
     Term(
         name="locality",

@@ -16,7 +16,7 @@ from valuelens.analyses.report._answer import SURENESS, Answer
 from valuelens.analyses.report._answers import answers, headline
 from valuelens.analyses.report._checkpoints import at_checkpoint, checkpoint_labels, main_checkpoint, spoken
 from valuelens.analyses.report._comparison import comparisons
-from valuelens.analyses.report._figures import pictures
+from valuelens.analyses.report._figures import Picture, pictures
 from valuelens.analyses.report._files import linked_files
 from valuelens.analyses.report._glossary import marked_terms, used_terms
 from valuelens.analyses.report._groups import groups_table, groups_title
@@ -90,7 +90,11 @@ class _Chapter:
 
 
 def write_report(
-    results: Mapping[str, Result], out: str | Path, *, folders: Mapping[str, str | Path] | None = None
+    results: Mapping[str, Result],
+    out: str | Path,
+    *,
+    folders: Mapping[str, str | Path] | None = None,
+    drawn: Mapping[str, Sequence[Picture]] | None = None,
 ) -> Path:
     """Write one HTML file that needs nothing else: no network, no model.
 
@@ -98,6 +102,7 @@ def write_report(
         results: By title, such as the folder they come from; several follow one another below a comparison.
         out: Replaced whole or not at all.
         folders: Where results were saved, by title; the report then links to their raw tables, arrays and figures.
+        drawn: `pictures` of results, by title, where they were drawn before.
 
     Returns:
         The file.
@@ -108,9 +113,15 @@ def write_report(
     """
     if not results:
         raise ValueError("a report needs at least one result; found none; write_report")
-    out, known = Path(out), folders or {}
+    out, known, shown = Path(out), folders or {}, drawn or {}
     chapters = [
-        _chapter(number, title, result, linked_files(known.get(title), out))
+        _chapter(
+            number,
+            title,
+            result,
+            linked_files(known.get(title), out),
+            pictures(result) if title not in shown else shown[title],
+        )
         for number, (title, result) in enumerate(results.items())
     ]
     html = (
@@ -128,7 +139,9 @@ def write_report(
     return out
 
 
-def _chapter(number: int, title: str, result: Result, linked: dict[str, str]) -> _Chapter:
+def _chapter(
+    number: int, title: str, result: Result, linked: dict[str, str], shown: Sequence[Picture]
+) -> _Chapter:
     label = main_checkpoint(result)[0]
     return _Chapter(
         number=number,
@@ -138,7 +151,7 @@ def _chapter(number: int, title: str, result: Result, linked: dict[str, str]) ->
         verdict=result.verdict or "No verdict was recorded.",
         model=model_words(result),
         checkpoint=_checkpoint_words(result, label),
-        sections=_sections(number, result),
+        sections=_sections(number, result, shown),
         skipped=list(result.skipped),
         limitations=limitations(result),
         ours=definitions(result, "choice"),
@@ -150,9 +163,9 @@ def _chapter(number: int, title: str, result: Result, linked: dict[str, str]) ->
     )
 
 
-def _sections(number: int, result: Result) -> list[Section]:
+def _sections(number: int, result: Result, shown: Sequence[Picture]) -> list[Section]:
     drawn: dict[str, list[tuple[Markup, str]]] = {}
-    for picture in pictures(result):
+    for picture in shown:
         inlined = (inline_svg(picture, f"r{number}-{picture.name}-"), picture.caption)
         drawn.setdefault(picture.section, []).append(inlined)
     if result.kind == "impact":

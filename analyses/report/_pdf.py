@@ -1,6 +1,7 @@
 """The report as a PDF, for a paper's appendix: everything is open, nothing is interactive."""
 
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +43,32 @@ def write_pdf(page: str | Path) -> Path:
         The same name with `.pdf`.
 
     Raises:
-        InputError: weasyprint or pango is not installed, or the file cannot be written.
+        InputError: weasyprint or pango is not installed, the page cannot be read, or the PDF cannot be written.
     """
     weasyprint = require_pdf()
     # it names every CSS rule that only browsers know
     for name in ("weasyprint", "fontTools"):
         logging.getLogger(name).setLevel(logging.ERROR)
     out = Path(page).with_suffix(".pdf")
-    document = weasyprint.HTML(filename=str(page)).render(stylesheets=[weasyprint.CSS(string=_OPEN)])
+    try:
+        html = Path(page).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("a PDF is made from a report's HTML", f"found {error}", str(page)) from None
+    document = weasyprint.HTML(string=for_paper(html)).render(stylesheets=[weasyprint.CSS(string=_OPEN)])
     with atomic_path(out) as temporary:
         document.write_pdf(str(temporary))
     return out
+
+
+def for_paper(html: str) -> str:
+    """A report without what only a screen has: scripts, places to point at, colours that change, links to files.
+
+    Args:
+        html: The page.
+    """
+    html = re.sub(r'<script\b.*?</script>|<g class="hover".*?</g>', "", html, flags=re.S)
+    html = re.sub(r'<a href="(?!#|https:)[^"]*">(.*?)</a>', r"\1", html)
+    shades: dict[str, str] = {}
+    for name, shade in re.findall(r"(--f[\w-]+): ([^;]+);", html):
+        shades.setdefault(name, shade)  # light ones come first
+    return re.sub(r"var\((--f[\w-]+)\)", lambda found: shades.get(found[1], found[0]), html)

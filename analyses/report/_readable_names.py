@@ -21,6 +21,7 @@ _NAMES = {
     "neu_parameter": "norm of the expected update, parameter form (NEU)",
     "neu_gradient_norm": "slope of the norm of the expected update",
     "mstde": "mean squared TD error",
+    "algorithm_margin": "lead of the named algorithm over the next",
     "rule_error": "what a rule leaves unexplained",
     "rule_response": "response to a changed prompt",
     "returned_rule_error": "error of a rule on the returned values",

@@ -4,6 +4,7 @@ Shape legend: `batch` tasks, `state` S, `feature` d, `pos` the n+1 columns S_0..
 `transition` its n rewards R_1..R_n.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -11,10 +12,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from valuelens.models._errors import InputError
+from valuelens.models._shown import Shown
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MarkovRewardProcess:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class MarkovRewardProcess(Shown):
     """A batch of finite Markov reward processes: S_0 ~ p0, S_{t+1} ~ P(S_t, .), R_{t+1} = r(S_t).
 
     Attributes:
@@ -48,6 +50,16 @@ class MarkovRewardProcess:
         _check_distribution("P", self.P)
         _check_distribution("p0", self.p0)
 
+    def shown(self) -> tuple[str, Mapping[str, object]]:
+        """How many there are, and their sizes."""
+        rows: dict[str, object] = {
+            "states": self.num_states,
+            "features": self.features.shape[-1],
+            "discount": f"{self.gamma:g}",
+            "rewards": f"{float(self.r.min()):.3g} to {float(self.r.max()):.3g}",
+        }
+        return f"Markov reward processes {list(self.r.shape[:-1])}", rows
+
     @property
     def num_states(self) -> int:
         """S."""
@@ -75,8 +87,8 @@ class MarkovRewardProcess:
         return mu.to(self.P.dtype)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Context:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class Context(Shown):
     """One trajectory a task, (S_0, R_1, S_1, ..., R_n, S_n), as a model may see it.
 
     Attributes:
@@ -90,6 +102,15 @@ class Context:
     features: Float[Tensor, "batch pos feature"]
     rewards: Float[Tensor, "batch transition"]
     gamma: float
+
+    def shown(self) -> tuple[str, Mapping[str, object]]:
+        """How many there are, and how long."""
+        rows: dict[str, object] = {
+            "transitions": self.num_transitions,
+            "features": self.features.shape[-1],
+            "discount": f"{self.gamma:g}",
+        }
+        return f"{len(self.states)} contexts", rows
 
     @property
     def num_transitions(self) -> int:

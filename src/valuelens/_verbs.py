@@ -15,7 +15,14 @@ from valuelens import _interrupt, analyses
 from valuelens._interrupt import interruptible
 from valuelens._terminal import Told, bar, phases
 from valuelens.analyses import Result, impact
-from valuelens.analyses.report import require_pdf, save_figures, write_pdf, write_report
+from valuelens.analyses.report import (
+    Picture,
+    pictures,
+    require_pdf,
+    save_figures,
+    write_pdf,
+    write_report,
+)
 from valuelens.models import InputError, counters, deaf, device, icrl, lm
 
 _OURS = (
@@ -29,6 +36,9 @@ _DEMO = {
 _SERIES, _SERIES_STEPS = "label-copy", 600
 _SECONDS = {_SERIES: 35.0, "tied": 55.0, "untied-full": 30.0}
 """What the parts of the demo take, about: only the time left is told by it."""
+
+_Part = tuple[str, Result, list[Picture]]
+"""Of the demo: its name, its result and its figures."""
 
 _RECENT = 40
 """Logged steps that the closing line of `pretrain` averages."""
@@ -181,15 +191,16 @@ def demo(out: Path, *, seed: int, jobs: int | None, overwrite: bool, progress: b
         titles = {name: f"{name} ({_described(name)})" for name in names}
         told("writing the report", 1, 1)
         written = write_report(
-            {titles[name]: found[name] for name in names},
+            {titles[name]: found[name][1] for name in names},
             out / "report.html",
             folders={titles[name]: out / f"{name}-results" for name in names},
+            drawn={titles[name]: found[name][2] for name in names},
         )
-    return {"report": str(written), "verdicts": {name: found[name].verdict for name in names}}
+    return {"report": str(written), "verdicts": {name: found[name][1].verdict for name in names}}
 
 
-def _demo_results(out: Path, seed: int, workers: int, told: Told) -> dict[str, Result]:
-    """The results of all parts, by name; what a part counts is the share of its time, in thousandths."""
+def _demo_results(out: Path, seed: int, workers: int, told: Told) -> dict[str, _Part]:
+    """All parts by name; what a part counts is the share of its time, in thousandths."""
     names = [_SERIES, *_DEMO]
 
     def counted(counts: list[int]) -> None:
@@ -206,10 +217,10 @@ def _demo_results(out: Path, seed: int, workers: int, told: Told) -> dict[str, R
         ]
         with deaf():
             outcomes = Parallel(n_jobs=workers, return_as="generator_unordered")(tasks)
-        return dict(outcomes)
+        return {part[0]: part for part in outcomes}
 
 
-def _demo_part(name: str, out: Path, seed: int, tick: Callable[[int], None]) -> tuple[str, Result]:
+def _demo_part(name: str, out: Path, seed: int, tick: Callable[[int], None]) -> _Part:
     torch.set_num_threads(1)
     config = icrl.run_config({**_DEMO[name], "task": {}, "train": {"seed": seed}}, where="demo")
     share = _thousandths(tick, {"train": 450, "analyze": 550})
@@ -220,8 +231,7 @@ def _demo_part(name: str, out: Path, seed: int, tick: Callable[[int], None]) -> 
         out=out / f"{name}-results",
         progress=lambda _, done, total: share("analyze", done, total),
     )
-    save_figures(result, out / f"{name}-results" / "figures")
-    return name, result
+    return name, result, _figures(result, out / f"{name}-results")
 
 
 def _thousandths(tick: Callable[[int], None], weights: Mapping[str, float]) -> Told:
@@ -237,7 +247,7 @@ def _thousandths(tick: Callable[[int], None], weights: Mapping[str, float]) -> T
     return phases(told, weights)
 
 
-def _demo_series(out: Path, seed: int, tick: Callable[[int], None]) -> tuple[str, Result]:
+def _demo_series(out: Path, seed: int, tick: Callable[[int], None]) -> _Part:
     """Which of six checkpoints should RL start from? One RL seed, and so few checkpoints that nothing is correlated."""
     torch.set_num_threads(1)
     share = _thousandths(tick, {"train": 250, "rank": 750})
@@ -256,8 +266,7 @@ def _demo_series(out: Path, seed: int, tick: Callable[[int], None]) -> tuple[str
         out=out / f"{_SERIES}-results",
         progress=lambda _, done, total: share("rank", done, total),
     )
-    save_figures(result, out / f"{_SERIES}-results" / "figures")
-    return _SERIES, result
+    return _SERIES, result, _figures(result, out / f"{_SERIES}-results")
 
 
 def _described(name: str) -> str:
@@ -325,11 +334,17 @@ def stepped(told: Told, total: int) -> Callable[[int, int], None]:
 
 def drawn(results: Mapping[str, Result], out: Path, told: Told) -> None:
     """Figures and report of a result folder."""
-    for result in results.values():
-        told("drawing figures", 1, 1)
-        save_figures(result, out / "figures")
+    told("drawing figures", 1, 1)
+    shown = {title: _figures(result, out) for title, result in results.items()}
     told("writing the report", 1, 1)
-    write_report(results, out / "report.html", folders=dict.fromkeys(results, out))
+    write_report(results, out / "report.html", folders=dict.fromkeys(results, out), drawn=shown)
+
+
+def _figures(result: Result, out: Path) -> list[Picture]:
+    """The figures of a result, which are also written into its folder."""
+    shown = pictures(result)
+    save_figures(result, out / "figures", drawn=shown)
+    return shown
 
 
 def options_of(field: Any, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def test_docstrings_lead_to_the_theory_that_they_cite(site: Path) -> None:
     anchors = set(re.findall(r'id="([^"]+)"', (site / "theory.html").read_text(encoding="utf-8")))
     pages = [page.read_text(encoding="utf-8") for page in (site / "reference").glob("*.html")]
     cited = [anchor for page in pages for anchor in re.findall(r'href="\.\./theory\.html#([^"]+)"', page)]
-    assert len(cited) > 100
+    assert len(cited) > 50
     assert set(cited) <= anchors
 
 

@@ -2,9 +2,11 @@
 
 import pandas as pd
 import pytest
+import torch
 
 from valuelens.models import Shown
 from valuelens.models._shown import plain, shown_html
+from valuelens.models.icrl import TaskConfig, context_of, task_sampler
 from valuelens.models.lm import GRPORun, ReadConfig, Rollouts, read_rollouts
 
 HOSTILE = "<script>alert('1')</script> & \"q\" \u202egnp.x\u202c \x1b[31m\n\u05e9\u05dc\u05d5\u05dd"
@@ -84,3 +86,15 @@ def test_a_language_model_says_what_it_is(tiny_language_model):
     assert "GRPO from tiny-llama, 2 steps" in str(run)
     assert "groups without variance              3" in str(run)
     assert run.table().reward.tolist() == [0.25, 0.5]
+
+
+def test_tasks_and_contexts_say_their_sizes(generator):
+    task = TaskConfig(num_states=6, context_length=8)
+    mrp, states = task_sampler(task, generator).sample(3, 8, generator, torch.float64)
+    assert str(mrp).splitlines()[:2] == ["Markov reward processes [3]", "  states    6"]
+    assert str(context_of(mrp, states)).splitlines() == [
+        "3 contexts",
+        "  transitions  8",
+        "  features     4",
+        "  discount     0.5",
+    ]

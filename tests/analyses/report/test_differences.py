@@ -1,6 +1,7 @@
 """The interval of a difference: the normal one where both are normal, and its stated coverage where they are not."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -34,6 +35,20 @@ def wilson(hits: int, n: int) -> tuple[float, float]:
     return float(found.low), float(found.high)
 
 
+def test_it_is_newcombe_s_interval_of_two_shares() -> None:
+    """56 of 70 less 48 of 80, method 10 in table II of Newcombe 1998 (Statistics in Medicine 17)."""
+    low, high = difference_interval(48 / 80, wilson(48, 80), 56 / 70, wilson(56, 70))
+    assert (low, high) == pytest.approx((0.0524, 0.3339), abs=5e-5)
+
+
+def _above(truth: float) -> Callable[[float, float], bool]:
+    return lambda low, high: low > truth
+
+
+def _below(truth: float) -> Callable[[float, float], bool]:
+    return lambda low, high: high < truth
+
+
 def test_it_covers_at_its_rate_where_intervals_are_skewed() -> None:
     """Newcombe's interval of two shares, near their border and from small samples, is this one."""
     rng, n, m, p, q = np.random.default_rng(0), 40, 60, 0.06, 0.25
@@ -42,8 +57,11 @@ def test_it_covers_at_its_rate_where_intervals_are_skewed() -> None:
         difference_interval(i / n, around[i], j / m, beside[j])
         for i, j in zip(rng.binomial(n, p, 4000), rng.binomial(m, q, 4000), strict=True)
     ]
-    covered = np.mean([low <= q - p <= high for low, high in ends])
-    assert 0.935 < covered < 0.975
+    above, below = (np.mean([side(*each) for each in ends]) for side in (_above(q - p), _below(q - p)))
+    assert 0.025 < above + below < 0.065
+    assert (
+        0.012 < min(above, below) < max(above, below) < 0.028
+    )  # each end bounds with the ends that it should
 
 
 def test_it_is_too_wide_and_not_too_narrow_for_the_same_tasks() -> None:

@@ -12,6 +12,7 @@ import weasyprint
 
 from valuelens.analyses import Result
 from valuelens.analyses.report import require_pdf, write_pdf, write_report
+from valuelens.analyses.report._pdf import for_paper
 from valuelens.models import InputError
 
 Make = Callable[..., Result]
@@ -51,6 +52,22 @@ def texts(box: Any) -> list[str]:
     if hasattr(box, "text"):
         return [box.text]
     return [text for child in getattr(box, "children", ()) for text in texts(child)]
+
+
+def test_paper_has_no_script_no_hover_and_one_colour() -> None:
+    page = (
+        ":root { --f0: #111111; --f-card: #fff; } @media screen { :root { --f0: #eeeeee; } }"
+        '<a href="#x">x</a><a href="../r.json">r</a><path style="fill: var(--f0)"/><p style="color: var(--ink)">'
+        '<g class="hover"><path/></g><script type="application/json">1</script>.card { background: var(--f-card); }'
+    )
+    assert for_paper(page).endswith(
+        '<a href="#x">x</a>r<path style="fill: #111111"/><p style="color: var(--ink)">.card { background: #fff; }'
+    )
+
+
+def test_a_pdf_needs_its_page(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"a PDF is made from a report's HTML; found .*No such file"):
+        write_pdf(tmp_path / "report.html")
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,10 @@ def test_no_script_but_its_own_runs(viewer, case, offline_browser):
     assert ["script-src" in each["message"] for each in offline_browser.get_log("browser")] == [True]
 
 
+def test_a_default_report_is_small(case):
+    assert 1_000_000 < case("default").report.stat().st_size < 3_000_000
+
+
 def brightness(color: str) -> float:
     parts = [float(x) for x in color[color.index("(") + 1 : -1].split(",")]
     return sum(parts[:3]) / 3
