@@ -57,9 +57,9 @@ def _themed(svg: str) -> str:
 
     def coloured(tag: re.Match[str]) -> str:
         known = names if tag[0].startswith("<text") else shapes
-        return re.sub(r"(?<=: )#[0-9a-f]{6}\b", lambda shade: known.get(shade[0], shade[0]), tag[0])
+        return re.sub(r'(?<=: |=")#[0-9a-f]{6}\b', lambda shade: known.get(shade[0], shade[0]), tag[0])
 
-    return re.sub(r"<(?:path|use|text|g)\b[^>]*>", coloured, svg)
+    return re.sub(r"<(?:path|use|text|g|rect)\b[^>]*>", coloured, svg)
 
 
 def _data_block(data: str) -> Markup:
