@@ -248,7 +248,7 @@ def _provenance(
         "full_analyses_on": [place.label for place in chosen],
         "on_the_last_only": {
             name: [place.label for place in last]
-            for name in dict.fromkeys((*ANALYSES, *asked["only"]))
+            for name in asked["only"]
             if name not in RUN_ANALYSES and question(name).last_only
         },
         **measured(asked, started),

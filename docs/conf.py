@@ -15,11 +15,9 @@ extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "myst_parser", "publi
 html_theme = "furo"
 html_title = "valuelens"
 html_copy_source = False
-html_static_path = ["_static"]
-html_css_files = ["pages.css"]
 html_theme_options = {
-    "light_css_variables": {"code-font-size": "78%"},
-    "dark_css_variables": {"code-font-size": "78%"},
+    "light_css_variables": {"code-font-size": "75%"},
+    "dark_css_variables": {"code-font-size": "75%"},
 }
 html_show_sphinx = False
 exclude_patterns = ["_ext", "_build"]

@@ -7,6 +7,7 @@ python docs/pictures.py demo
 
 import base64
 import io
+import shutil
 import sys
 from pathlib import Path
 from tempfile import mkdtemp
@@ -31,7 +32,7 @@ def main(demo: Path) -> None:
     options = webdriver.ChromeOptions()
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", f"--window-size={WIDTH},1200"):
         options.add_argument(argument)
-    browser = webdriver.Chrome(options=options)
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
     try:
         for result in RESULTS:
             page = vl.write_report({result: vl.load_result(demo / result)}, Path(mkdtemp()) / "report.html")

@@ -3,17 +3,23 @@
 Figures need a result and nothing else; what was not measured is left out.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from valuelens.analyses._result import Result
+from valuelens.analyses._result import Finding, Result
 from valuelens.analyses.report._checkpoints import main_checkpoint
 from valuelens.analyses.report._plate import Plate
 from valuelens.analyses.report._plates import plates_of
 from valuelens.analyses.report._sentences import sentence
 from valuelens.analyses.report._style import styled, svg_text
 from valuelens.models import atomic_path
+
+LONGEST = 300
+"""Characters of a text alternative."""
+
+_ENOUGH = 25
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +62,7 @@ def pictures(result: Result) -> list[Picture]:
                     name=name,
                     section=plate.section,
                     svg=svg,
-                    caption=plate.caption,
+                    caption=plate.caption + (plate.remark(subject) if plate.remark else ""),
                     alt=_alt(plate, subject),
                     data=plate.explored(figure, subject) if plate.explored else "",
                 )
@@ -89,8 +95,36 @@ def _has(result: Result, needs: tuple[str, ...]) -> bool:
 
 
 def _alt(plate: Plate, result: Result) -> str:
-    if plate.tells:
-        return f"{plate.caption.split('. ')[0].rstrip('.')}. {plate.tells(result)}"
-    said = [sentence(finding) for name in plate.says for finding in result.find(name)]
-    shown = said if len(said) <= 3 else [said[0], said[-1]]
-    return " ".join((plate.caption.split(". ")[0].rstrip(".") + ".", *shown))
+    """What a figure is, and its finding: as many sentences as a listener bears."""
+    told = plate.tells(result).split(". ") if plate.tells else [_short(f) for f in _spoken(plate, result)]
+    alt = f"{_head(plate.caption)}."
+    for k, words in enumerate(dict.fromkeys(filter(None, told))):
+        longer = f"{alt} {words.rstrip('.')}."
+        if k == 0 or len(longer) <= LONGEST:
+            alt = longer
+        elif plate.tells:
+            break  # what follows leans on what went before
+    return alt if len(alt) <= LONGEST else f"{alt[: LONGEST - 1].rsplit(' ', 1)[0].rstrip(',;:')}…"
+
+
+def _head(caption: str) -> str:
+    """What a figure is: the caption up to its first full stop or colon, or to a comma where that says enough."""
+    sentence_end = re.split(r"[.:;](?: |$)", caption)[0]
+    parts = sentence_end.split(", ")
+    count = next((k for k in range(1, len(parts)) if len(", ".join(parts[:k])) >= _ENOUGH), len(parts))
+    return ", ".join(parts[:count])
+
+
+def _spoken(plate: Plate, result: Result) -> list[Finding]:
+    """Of every name first and last finding with a number, those first that have an interval or a control."""
+    spoken: list[Finding] = []
+    for name in plate.says:
+        known = [f for f in result.find(name) if f.estimate is not None] or list(result.find(name))
+        beside = [f for f in known if f.interval or f.control] or known
+        spoken += [f for f in (*beside[:1], *beside[-1:]) if f not in spoken]
+    return spoken
+
+
+def _short(finding: Finding) -> str:
+    """Its sentence without what stands in the last brackets: how many there were, and whose definition it is."""
+    return re.sub(r" \([^()]*\)\.$", ".", sentence(finding))

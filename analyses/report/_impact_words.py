@@ -5,7 +5,12 @@ import pandas as pd
 from valuelens.analyses._result import Result
 from valuelens.analyses.report._learning_figures import learning_panels, learning_series, mean_curves
 from valuelens.analyses.report._numbers import interval_words, readable
-from valuelens.analyses.report._prediction_figures import best_rival, correlation_words, forest_rows
+from valuelens.analyses.report._prediction_figures import (
+    best_rival,
+    correlation_words,
+    correlations,
+    forest_rows,
+)
 from valuelens.analyses.report._predictors import OURS, checkpoint_words, isolated, predictor_name
 from valuelens.analyses.report._ranking import (
     checkpoints,
@@ -63,12 +68,28 @@ def prediction_words(result: Result, series: str) -> str:
 
 
 def forest_words(result: Result) -> str:
-    """How many predictors are compared.
+    """Which predictor correlates most with the gain, how the score does, and how many are compared.
 
     Args:
         result: With the table `judgement`.
     """
-    return f"{len(forest_rows(result))} predictors, each with its correlation pooled over the series."
+    judged = correlations(result, "gain")
+    pooled = judged[judged["series"] == "pooled"].dropna(subset=["estimate"])
+    pooled = pooled[pooled["predictor"].isin(forest_rows(result))]
+    told = f"{len(forest_rows(result))} predictors, each with its correlation pooled over the series."
+    if pooled.empty:
+        return told
+    best = str(pooled["predictor"].iloc[int(pooled["estimate"].astype(float).argmax())])
+    ours = [OURS] if OURS in set(pooled["predictor"]) and best != OURS else []
+    said = [_correlation(pooled[pooled["predictor"] == name].iloc[0]) for name in (best, *ours)]
+    beside = f"; {said[1]}" if ours else ""
+    return f"Most correlated with the realised gain is {said[0]}{beside}. {told}"
+
+
+def _correlation(row: pd.Series) -> str:
+    low, high = float(row["low"]), float(row["high"])
+    between = f" (95 %: {interval_words(low, high)})" if low == low else " (no interval)"
+    return f"{predictor_name(str(row['predictor']))}, {readable(float(row['estimate']))}{between}"
 
 
 def remark_words(result: Result) -> list[str]:

@@ -23,6 +23,7 @@ class Plate:
         run: Whether it is about a whole run.
         applies: Whether what it needs is enough: a table may be empty.
         tells: What it shows in this result, in words, instead of what the findings say.
+        remark: What the caption adds for this result, such as what was left out.
         explored: Numbers for the script of a page, of the drawn figure; a drawing is complete without.
     """
 
@@ -34,6 +35,7 @@ class Plate:
     run: bool = False
     applies: Callable[[Result], bool] = lambda result: True
     tells: Callable[[Result], str] | None = None
+    remark: Callable[[Result], str] | None = None
     explored: Callable[[Figure, Result], str] | None = None
 
 

@@ -120,6 +120,11 @@ def _predicted(result: Result) -> list[str]:
     return [name for name in drawn_series(result) if name in known]
 
 
+def _left_out(series: list[str]) -> str:
+    more = len(series) > DRAWN
+    return f" Drawn are the first {DRAWN} of {len(series)} series; the tables have them all." if more else ""
+
+
 def _has_scores(result: Result) -> bool:
     return len(result.tables["scores"]) > 0
 
@@ -138,6 +143,7 @@ IMPACT = {
         "other and teaches nothing. At 1, trainers report reward and loss 0 and nothing else.",
         says=(),
         tells=_words(flat_words),
+        remark=lambda result: _left_out(series_names(result)),
     ),
     "impact_arc": Plate(
         section="arc",
@@ -151,6 +157,7 @@ IMPACT = {
         "checkpoint: for the most gain (left, middle), for the most reward after RL (right).",
         says=(),
         tells=all_series,
+        remark=lambda result: _left_out(series_names(result)),
     ),
     "predicted_gain": Plate(
         section="judgement",
@@ -163,6 +170,7 @@ IMPACT = {
         "is the highest.",
         says=(),
         tells=_words(prediction_words),
+        remark=lambda result: _left_out(series_names(result)),
     ),
     "spearman": Plate(
         section="judgement",
@@ -186,6 +194,7 @@ IMPACT = {
         "where the lines agree, attention carried no credit that mattered.",
         says=(),
         tells=learning_words,
+        remark=lambda result: _left_out(learning_series(result)),
     ),
 }
 """By name of the file."""

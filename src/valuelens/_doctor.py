@@ -13,7 +13,7 @@ from typing import Any
 from valuelens import _doctor_machine as machine
 from valuelens._check import Check, Dubious, State
 from valuelens._interrupt import interruptible, nothing
-from valuelens._terminal import bar
+from valuelens._terminal import Told, bar
 
 _NEEDED = (
     "torch",
@@ -53,15 +53,12 @@ def checks(model: str | Path | None, *, progress: bool = False) -> list[Check]:
     """
     found = [_python(), *(_package(name) for name in _NEEDED)]
     found += [_optional(name, use) for name, use in _OPTIONAL.items()]
-    with (
-        interruptible(nothing, "a look at the machine keeps nothing"),
-        bar("doctor", show=progress) as told,
-    ):
-        for k, (what, look) in enumerate(machine.LOOKS.items()):
-            told(what, k, len(machine.LOOKS))
-            found.append(guarded(what, look))
-        told("done" if model is None else f"trying {model}", len(machine.LOOKS), len(machine.LOOKS))
-        return found if model is None else found + _tried(model)
+    with interruptible(nothing, "a look at the machine keeps nothing"):
+        with bar("doctor", show=progress) as told:
+            for k, (what, look) in enumerate(machine.LOOKS.items()):
+                told(what, k, len(machine.LOOKS))
+                found.append(guarded(what, look))
+        return found if model is None else found + _tried(model, progress=progress)
 
 
 def _python() -> Check:
@@ -104,11 +101,14 @@ def guarded(what: str, look: Callable[[], str]) -> Check:
     return Check(what, state, " ".join(found.split()))
 
 
-def _tried(model: str | Path) -> list[Check]:
+def _tried(model: str | Path, *, progress: bool) -> list[Check]:
     what, loaded = f"checkpoint {model}", list[Any]()
     if (room := _room(model)) is not None and room.state == "broken":
         return [room]  # before the system ends this process for it
-    first = guarded(what, lambda: _described(model, loaded))
+    with bar("doctor", show=progress) as told:
+        if Path(model).exists():  # else a download shows its own bars
+            told(f"loading {model}", 0, 0)
+        first = guarded(what, lambda: _described(model, loaded, told))
     looks = {"tokenizer": _tokenizer, "gradients": _gradients, "attention": _attention} if loaded else {}
     looks |= {"memory of costates": _needed, "time of costates": _duration} if loaded else {}
     return [first, *(guarded(name, partial(look, *loaded)) for name, look in looks.items())]
@@ -166,13 +166,13 @@ def _duration(language_model: Any, _: Any) -> str:
     return f"at most about {told} for {_DEFAULT_ROLLOUTS} completions of {_LONGEST} tokens on {language_model.device}"
 
 
-def _described(model: str | Path, loaded: list[Any]) -> str:
+def _described(model: str | Path, loaded: list[Any], told: Told) -> str:
     """What it is; a language model is left in `loaded`, with what a forward and a backward pass of it showed."""
     from valuelens.models.lm import is_in_context, load_language_model, soundness
 
     if is_in_context(model):
         return _learner(Path(model))
-    language_model = load_language_model(model)
+    language_model = load_language_model(model, progress=partial(told, f"loading {model}"))
     loaded += [language_model, soundness(language_model)]
     return _language_model(language_model)
 

@@ -1,14 +1,16 @@
 """What the verb `impact` does, between the parsed command line and the library."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from transformers.utils import logging
 
 from valuelens._interrupt import answers, interruptible
 from valuelens._lm_verbs import named_task
-from valuelens._terminal import Told, bar, say
+from valuelens._terminal import Told, bar, say, silent_downloads
 from valuelens._verbs import cleared, drawn, processes, writable
 from valuelens.analyses import Result, RolloutSource
 from valuelens.analyses.impact import (
@@ -51,7 +53,11 @@ def impact(given: Mapping[str, Any], *, progress: bool) -> Result:
         keeper.cleared = cleared(given)
 
     why = "nothing is kept yet" if out else "nothing is kept without --out"
-    with interruptible(lambda: answers(out), why) as keeper, bar("impact", show=progress) as told:
+    with (
+        interruptible(lambda: answers(out), why) as keeper,
+        bar("impact", show=progress) as told,
+        _one_bar(show=progress),
+    ):
         told("reading checkpoints", 0, 0)
         found = members(given["models"], given.get("revisions"))
         config, sources = _config(given), _sources(given, found)
@@ -73,6 +79,20 @@ def impact(given: Mapping[str, Any], *, progress: bool) -> Result:
         if out is not None:
             drawn({_title(given["models"]): result}, out, told)
     return result
+
+
+@contextmanager
+def _one_bar(*, show: bool) -> Iterator[None]:
+    """Where ours is shown, models that are downloaded meanwhile, in whichever process, show none."""
+    shown = logging.is_progress_bar_enabled()
+    with silent_downloads() if show else nullcontext():
+        if show:
+            logging.disable_progress_bar()
+        try:
+            yield
+        finally:
+            if shown:
+                logging.enable_progress_bar()
 
 
 def _paced(told: Told, config: ImpactConfig, count: int) -> Callable[[str, int, int], None]:

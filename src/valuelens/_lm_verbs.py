@@ -101,7 +101,8 @@ def costates(given: Mapping[str, Any], *, progress: bool) -> tuple[Result, str |
         bar("costates", show=progress) as told,
     ):
         step = phases(told, _weights(config))
-        step("loading the model", 0, 1)
+        if Path(given["model"]).exists():  # else a download shows its own bars
+            step("loading the model", 0, 1)
         model = lm.load_language_model(
             given["model"],
             revision=given.get("revision"),

@@ -82,6 +82,13 @@ def hushed(*, quiet: bool) -> Iterator[None]:
 
 
 @contextmanager
+def silent_downloads() -> Iterator[None]:
+    """Processes that are started inside show no bars of downloads."""
+    with _environment({"HF_HUB_DISABLE_PROGRESS_BARS": "1"}):
+        yield
+
+
+@contextmanager
 def _second_for_first() -> Iterator[None]:
     """File descriptor 2 in place of 1, for what does not go through Python's stdout."""
     try:
@@ -246,12 +253,17 @@ def _live(what: str, pace: Pace) -> Iterator[Told]:
     columns = (TextColumn("{task.description}", markup=False), BarColumn(20), TaskProgressColumn(), Left())
     # a file of its own: what is printed meanwhile may go elsewhere
     console = Console(file=sys.stderr, force_terminal=True)
-    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as progress:
-        task = progress.add_task(what, total=None)
+    progress = Progress(*columns, console=console, transient=True, redirect_stdout=False)
+    task = progress.add_task(what, total=None, start=False)
+    try:
 
         def told(doing: str, done: float, total: float) -> None:
+            progress.start()  # not before: until then a download shows bars of its own
+            progress.start_task(task)
             pace.note(done / total if total else 0.0)
             shown = doing if doing.startswith(what) else f"{what}: {doing}"
             progress.update(task, completed=done, total=total or None, description=shown)
 
         yield told
+    finally:
+        progress.stop()

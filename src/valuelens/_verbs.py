@@ -231,6 +231,7 @@ def _demo_part(name: str, out: Path, seed: int, tick: Callable[[int], None]) -> 
         out=out / f"{name}-results",
         progress=lambda _, done, total: share("analyze", done, total),
     )
+    share("analyze", 1, 1)  # one that was there already has told nothing
     return name, result, _figures(result, out / f"{name}-results")
 
 
@@ -266,6 +267,7 @@ def _demo_series(out: Path, seed: int, tick: Callable[[int], None]) -> _Part:
         out=out / f"{_SERIES}-results",
         progress=lambda _, done, total: share("rank", done, total),
     )
+    share("rank", 1, 1)
     return _SERIES, result, _figures(result, out / f"{_SERIES}-results")
 
 

@@ -193,9 +193,8 @@ def _speaking(what, *, show):
 
 
 def _one_result(out, seed, workers, told):
-    return {
-        name: Result(kind="in-context-rl", verdict="V.") for name in ("tied", "untied-full", "label-copy")
-    }
+    result = Result(kind="in-context-rl", verdict="V.")
+    return {name: (name, result, []) for name in ("tied", "untied-full", "label-copy")}
 
 
 def _stopping(after: str, times: int = 1):

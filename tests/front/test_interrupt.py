@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from valuelens import _interrupt
+from valuelens import _interrupt, _main
 from valuelens._interrupt import Interrupted, answers, checkpoints, command, interruptible, nothing, parts
 
 
@@ -83,3 +83,23 @@ def test_other_errors_pass():
         raise ValueError("other")
     assert not issubclass(Interrupted, KeyboardInterrupt)  # typer would take it
     assert _interrupt.nothing() == ""
+
+
+def test_ctrl_c_while_the_command_line_is_imported_is_one_line(capsys, monkeypatch):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "valuelens.cli")
+    monkeypatch.setattr("builtins.__import__", stopped)
+    with pytest.raises(SystemExit) as stop:
+        _main.main()
+    monkeypatch.undo()
+    assert stop.value.code == 130
+    assert capsys.readouterr() == ("", "valuelens: interrupted; nothing was begun\n")
+
+
+def test_the_command_is_the_command_line(monkeypatch):
+    monkeypatch.setattr("valuelens.cli.main", lambda: sys.exit(7))
+    with pytest.raises(SystemExit) as stop:
+        _main.main()
+    assert stop.value.code == 7

@@ -10,7 +10,9 @@ import warnings
 
 import pytest
 
+from valuelens import _verbs
 from valuelens._terminal import EVERY, Pace, bar, hushed, painted, phases, rich_output, say, span
+from valuelens.analyses import Result
 
 
 class Clock:
@@ -201,3 +203,25 @@ def shown(*arguments: str, **environment: str) -> str:
 def test_a_real_terminal_is_shown_colours_and_none_with_no_color():
     assert shown("pretrain", "--stepz").startswith("\x1b[1;31mvaluelens:\x1b[0m error: ")
     assert shown("pretrain", "--stepz", NO_COLOR="1").startswith("valuelens: error: ")
+
+
+def test_the_parts_of_the_demo_add_up(monkeypatch, tmp_path):
+    """By their times, each in thousandths, across the processes that they run in."""
+    monkeypatch.setattr(_verbs, "Parallel", lambda **_: lambda tasks: [f(*args) for f, args, _ in tasks])
+    parts = {"_demo_series": "label-copy", "_demo_part": None}
+    for name, fixed in parts.items():
+        monkeypatch.setattr(_verbs, name, _ticking(fixed))
+    seen = []
+    found = _verbs._demo_results(tmp_path, 0, 1, lambda *each: seen.append(each))
+    assert list(found) == ["label-copy", "tied", "untied-full"]
+    assert seen[-1][1] == seen[-1][2] == sum(_verbs._SECONDS.values())
+
+
+def _ticking(fixed):
+    def part(*arguments):
+        share = _verbs._thousandths(arguments[-1], {"train": 250, "rank": 750})
+        share("train", 1, 2)
+        share("rank", 1, 1)
+        return fixed or arguments[0], Result(kind="in-context-rl"), []
+
+    return part

@@ -107,6 +107,7 @@ def test_remarks_name_their_checkpoint(ranked_result: Make) -> None:
 
 def test_curves_and_forest_are_summed_up(ranked_result: Make) -> None:
     result = ranked_result()
-    assert forest_words(result).startswith("13 predictors, ")
+    assert forest_words(result).startswith("Most correlated with the realised gain is ")
+    assert ". 13 predictors, " in forest_words(result)
     assert learning_words(result).startswith("From step ")
     assert " with full credit, from " in learning_words(result)

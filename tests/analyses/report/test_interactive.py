@@ -59,7 +59,7 @@ def lens(lens_result: Result) -> Picture:
 def credit(language_result: Callable[..., Result]) -> Result:
     """Credit by hop and nothing else."""
     result = language_result(objective="reward")
-    return replace(result, tables={"hops": result.tables["hops"]}, findings=result.find("hop_share"))
+    return replace(result, tables={"hops": result.tables["hops"]}, findings=tuple(result.find("hop_share")))
 
 
 @pytest.fixture(scope="module")

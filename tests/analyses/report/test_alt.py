@@ -1,0 +1,119 @@
+"""Those who cannot see a figure are told what it found; those who draw by themselves get any figure on any Axes."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import pytest
+from matplotlib.axes import Axes
+
+from valuelens.analyses import Result, load_result, report
+from valuelens.analyses.report._checkpoints import main_checkpoint
+from valuelens.analyses.report._figures import LONGEST, _alt, _has, _head
+from valuelens.analyses.report._plate import Plate
+from valuelens.analyses.report._plates import plates_of
+from valuelens.analyses.report._plates_impact import _left_out
+from valuelens.analyses.report._ranking import DRAWN, series_names
+
+ROOT = Path(report.__path__[0])
+DEFAULT = Path(__file__).parents[2] / "fixtures" / "default"
+Make = Callable[..., Result]
+
+
+def figure_functions() -> Iterator[tuple[str, Any]]:
+    for path in sorted(ROOT.glob("_*_figures.py")):
+        module = import_module(f"valuelens.analyses.report.{path.stem}")
+        for name, function in list(vars(module).items()):
+            if name.endswith("_figure") and function.__module__ == module.__name__:
+                yield name, function
+
+
+@pytest.fixture(scope="module")
+def results(language_result: Make, ranked_result: Make) -> list[Result]:
+    return [
+        load_result(DEFAULT),
+        language_result(objective="reward", enumerated=True),
+        language_result(flat=1.0),
+        ranked_result(),
+        ranked_result(3),
+        ranked_result(seeds=0),
+    ]
+
+
+def drawn(result: Result) -> Iterator[tuple[str, Plate, Result]]:
+    main = main_checkpoint(result)[1]
+    for name, plate in plates_of(result).items():
+        subject = result if plate.run else main
+        if _has(subject, plate.needs) and plate.applies(subject):
+            yield name, plate, subject
+
+
+def test_every_text_states_a_finding_and_is_short_and_its_own(results: list[Result]) -> None:
+    seen = set()
+    for result in results:
+        alts = {name: _alt(plate, subject) for name, plate, subject in drawn(result)}
+        heads = {name: _head(plate.caption) for name, plate, _ in drawn(result)}
+        seen |= set(alts)
+        assert len(set(alts.values())) == len(alts)
+        assert {name: alt for name, alt in alts.items() if len(alt) > LONGEST} == {}
+        assert [name for name, alt in alts.items() if len(alt) < len(heads[name]) + 30] == []
+        assert [name for name, head in heads.items() if not 8 < len(head) < 125] == []
+    assert len(seen) > 20
+
+
+def test_a_text_holds_number_interval_and_control(results: list[Result]) -> None:
+    plate, subject = next(each[1:] for each in drawn(results[1]) if each[0] == "costate_signal")
+    (found,) = subject.find("signal_to_noise", layer=0)
+    assert found.control is not None
+    alt = _alt(plate, subject)
+    assert f"has a signal-to-noise of {found.estimate:.4f} (95 % interval" in alt
+    assert found.control.name in alt
+    assert "our definition" not in alt
+
+
+def test_words_of_another_series_are_not_taken_for_the_first(ranked_result: Make) -> None:
+    plate, result = plates_of(ranked_result(3))["impact_arc"], ranked_result(3)
+    assert _alt(plate, result).count("RL gained most") <= 1
+
+
+def test_a_caption_says_how_many_series_are_left_out(ranked_result: Make) -> None:
+    plates = plates_of(ranked_result())
+    for name in ("impact_arc", "flat_groups", "predicted_gain", "learning_curves"):
+        remark = plates[name].remark
+        assert remark is not None
+        assert remark(ranked_result()) == ""
+    assert _left_out([str(k) for k in range(DRAWN)]) == ""
+    assert (
+        _left_out([str(k) for k in range(12)])
+        == " Drawn are the first 8 of 12 series; the tables have them all."
+    )
+
+
+@pytest.mark.parametrize(("name", "function"), list(figure_functions()))
+def test_every_figure_takes_and_returns_an_axes(name: str, function: Any) -> None:
+    signature = inspect.signature(function)
+    first = next(iter(signature.parameters.values()))
+    assert (first.name, first.annotation, signature.return_annotation) == ("ax", Axes, Axes), name
+
+
+def test_figures_are_drawn_on_a_notebooks_axes(results: list[Result]) -> None:
+    costates = (report.rollouts_figure, report.hop_share_figure, report.hop_map_figure)
+    for function, result in [
+        (report.value_lens_figure, results[0]),
+        *((each, results[1]) for each in costates),
+    ]:
+        figure, ax = plt.subplots()
+        assert function(ax, result) is ax
+        assert ax.has_data()
+        plt.close(figure)
+    ranked = results[3]
+    figure, ax = plt.subplots()
+    (series,) = series_names(ranked)
+    for arc in (report.score_arc_figure, report.gain_arc_figure, report.reward_arc_figure):
+        assert arc(ax, ranked, series) is ax
+    assert report.prediction_figure(ax, ranked, series, "impact") is ax
+    assert report.forest_figure(ax, ranked, "gain", ["impact", "reward"]) is ax
+    plt.close(figure)
