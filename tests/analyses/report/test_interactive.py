@@ -120,6 +120,7 @@ def test_data_cannot_close_their_element_and_paper_has_none(lens: Picture) -> No
 
 @pytest.mark.browser
 @pytest.mark.slow
+@pytest.mark.xdist_group("browser")
 def test_readers_choose_layers_and_cells(
     offline_browser: webdriver.Chrome,
     lens_result: Result,

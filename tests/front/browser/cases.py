@@ -11,10 +11,7 @@ from valuelens.analyses import ANALYSES, Result, load_result, merged, subject, v
 from valuelens.models.icrl import ModelConfig, RunConfig, TaskConfig, build
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
-HOSTILE = (
-    *('<b>1 & "two"</b>', "תוצאה <3 & נקודה", "a <i>very long</i> title, " + "word after word, " * 8),
-    "<script>foreign = 1</script>",
-)
+HOSTILE = ('<b>1 & "two"</b>', "תוצאה <3 & נקודה", "a <script>1</script> title, " + "word after word, " * 8)
 VALUES = ("value_lens", "msve_ratio", "msve_vs_constant", "context_msve_vs_constant", "within_chain_r2")
 SMALL = ("slots", "distance", "diagonality", "convergence")
 """Identify alone takes ten seconds of 60 layers."""
@@ -73,14 +70,14 @@ def cases(made: Make, ranked: Make) -> Mapping[str, Callable[[], dict[str, Resul
         "1 layer": lambda: {"1 layer": untrained(1)},
         "60 layers": lambda: {"60 layers": untrained(60)},
         "LM of 30 layers": lambda: {"LM": made(objective="reward", enumerated=True)},
-        "ranking": lambda: {"ranking": ranked(2, checkpoints=8)},
+        "ranking": lambda: {"ranking": ranked(2, checkpoints=8, seeds=2)},
         "two": lambda: {"before": bare(untrained()), "after": bare(default())},
-        "four": lambda: {f"seed {k}": made((15,), groups=8 + 8 * k) for k in range(4)},
+        "four": lambda: {f"seed {k}": bare(made((0, 15), groups=8 + 8 * k)) for k in range(4)},
         "names": lambda: dict(zip(HOSTILE, hostile(made, ranked), strict=True)),
     }
 
 
 def hostile(made: Make, ranked: Make) -> tuple[Result, ...]:
-    """Prompts and checkpoints with < & " and right-to-left text: few groups, flat ones, each of 31 layers."""
+    """Prompts and checkpoints with < & " and right-to-left text: all of 31 layers, and groups that are flat."""
     named = ranked(1, checkpoints=6, seeds=1, named=True)
-    return made((15,), groups=5), named, made(flat=1.0), made(tuple(range(31)), groups=5)
+    return made(tuple(range(31)), groups=5), named, made(flat=1.0)
