@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("build")  # one wheel for all
+
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 TOPS = {
@@ -27,17 +29,15 @@ TINY_ROLLOUTS = ("--num-prompts", "4", "--num-generations", "4")
 SMOKE: Commands = (
     ("--version",),
     ("--help",),
-    ("pretrain", "--num-layers", "2", *TINY_RUN, "--out", "out/run"),
-    ("analyze", "out/run", "--only", "slots,distance,emergence", "--num-tasks", "4", "--out", "out/analysis"),
     ("pretrain-lm", *TINY_RUN, "--d-model", "16", "--out", "out/series"),
     ("costates", "out/series/step-00000021", "--max-hops", "1", *TINY_ROLLOUTS, "--out", "out/costates"),
     ("impact", "out/series", "--rl-seeds", "0", "--jobs", "1", *TINY_ROLLOUTS, "--out", "out/impact"),
-    ("report", "out/analysis", "out/costates", "out/impact", "--out", "out/report.html"),
+    ("report", "out/costates", "out/impact", "--out", "out/report.html"),
     ("doctor",),
 )
 SMOKE_HOMELESS: Commands = (
     ("pretrain", "--num-layers", "2", *TINY_RUN, "--out", "out/run"),
-    ("analyze", "out/run", "--only", "slots", "--num-tasks", "4", "--out", "out/analysis"),
+    ("analyze", "out/run", "--only", "slots,distance,emergence", "--num-tasks", "4", "--out", "out/analysis"),
 )
 PROGRAM = """
 import ast, importlib, sys
@@ -149,7 +149,7 @@ def test_the_wheel_holds_the_packages_and_nothing_else(checkout: Path, wheel: Pa
 
 @pytest.mark.slow
 def test_the_installed_wheel_works_and_writes_nowhere_else(site: Path, tmp_path: Path) -> None:
-    """Every public name and every verb, in one process away from the checkout; each file that it opens is watched."""
+    """Every public name and the verbs on language models, away from the checkout; what they open is watched."""
     home = tmp_path / "home"
     home.mkdir()
     told, written = smoke(site, tmp_path, home, SMOKE)
@@ -160,7 +160,11 @@ def test_the_installed_wheel_works_and_writes_nowhere_else(site: Path, tmp_path:
     assert len(modules) >= len(PYPROJECT["tool"]["setuptools"]["packages"])
     assert [file for file in modules if not file.is_relative_to(site)] == []
     ours = {tmp_path / "work" / "out", home / ".cache", home / ".config", tmp_path / "tmp"}
-    assert [path for path in written if not any(path.is_relative_to(each) for each in ours)] == []
+    strange = [path for path in written if not any(path.is_relative_to(each) for each in ours)]
+    tried = (
+        tmp_path / "work" / ".valuelens-"
+    )  # by the doctor, whether the folder can be written; nothing stays
+    assert [path for path in strange if not str(path).startswith(str(tried))] == []
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["out"]
     assert {path.name.split("_")[0] for path in (tmp_path / "tmp").iterdir()} <= {
         "torchinductor"
@@ -172,7 +176,7 @@ def test_the_installed_wheel_works_and_writes_nowhere_else(site: Path, tmp_path:
 
 @pytest.mark.slow
 def test_it_works_where_home_cannot_be_written(site: Path, tmp_path: Path) -> None:
-    """HOME is no folder at all, which stops root too."""
+    """The verbs on in-context learners; HOME is no folder at all, which stops root too."""
     told, written = smoke(site, tmp_path, Path(os.devnull), SMOKE_HOMELESS)
     for command in SMOKE_HOMELESS:
         assert f"{' '.join(command)}: 0" in told

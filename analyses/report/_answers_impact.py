@@ -33,10 +33,11 @@ def impact_headline(result: Result) -> str:
     )
     if not has_gains(result):
         return f"{said} This is a forecast: no RL was run."
-    sure = _likely(result, "gain")
-    if sure is None or value_of(sure) is None:
+    chances = {target: value_of(_likely(result, target)) for target in TARGETS}
+    if chances["gain"] is None:
         return f"{said} How sure that is cannot be told from these runs."
-    return said
+    unsure = [TARGETS[target] for target, chance in chances.items() if chance is None or chance < _SURE]
+    return f"{said} Not sure, by the runs: the start for {' and for '.join(unsure)}." if unsure else said
 
 
 def impact_answers(result: Result) -> list[Answer]:

@@ -11,7 +11,7 @@ from valuelens.analyses.report._figures import Picture
 from valuelens.analyses.report._style import CARD, PAGE_COLOURS
 
 
-def inline_svg(picture: Picture, prefix: str, *, plain: bool = False) -> Markup:
+def inline_svg(picture: Picture, prefix: str) -> Markup:
     """The drawing of a picture for use inside a page: its ids are its own, its text alternative is on it.
 
     Its colours follow the page (`figure_css`), its coordinates keep two decimals of a point, and the data for the
@@ -20,7 +20,6 @@ def inline_svg(picture: Picture, prefix: str, *, plain: bool = False) -> Markup:
     Args:
         picture: With an SVG document.
         prefix: Unlike that of every other picture on the page.
-        plain: For paper: plain colours, nothing to point at and no data.
     """
     svg = re.sub(
         r"<metadata>.*?</metadata>|<style.*?</style>",
@@ -28,17 +27,15 @@ def inline_svg(picture: Picture, prefix: str, *, plain: bool = False) -> Markup:
         picture.svg[picture.svg.index("<svg") :],
         flags=re.S,
     )
-    if plain:
-        svg = re.sub(r'<g class="hover".*?</g>', "", svg, flags=re.S)
     svg = re.sub(r' (?:d|x|y)="[^"]*"', lambda found: re.sub(r"(\.\d\d)\d+", r"\1", found[0]), svg)
-    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}", svg if plain else _themed(svg))
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}", _themed(svg))
     width, height = (float(x) for x in re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)[0])
     head = Markup(
         '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 {} {}" '
         'role="img" aria-label="{}" style="width:{}px;min-width:{}px">'
     ).format(width, height, picture.alt, round(1.45 * width), round(width))
     whole = head + Markup(svg[svg.index(">") + 1 :])
-    return whole if plain or not picture.data else whole + _data_block(picture.data)
+    return whole + _data_block(picture.data) if picture.data else whole
 
 
 def figure_css() -> Markup:
@@ -60,9 +57,9 @@ def _themed(svg: str) -> str:
 
     def coloured(tag: re.Match[str]) -> str:
         known = names if tag[0].startswith("<text") else shapes
-        return re.sub(r"(?<=: )#[0-9a-f]{6}\b", lambda shade: known.get(shade[0], shade[0]), tag[0])
+        return re.sub(r'(?<=: |=")#[0-9a-f]{6}\b', lambda shade: known.get(shade[0], shade[0]), tag[0])
 
-    return re.sub(r"<(?:path|use|text|g)\b[^>]*>", coloured, svg)
+    return re.sub(r"<(?:path|use|text|g|rect)\b[^>]*>", coloured, svg)
 
 
 def _data_block(data: str) -> Markup:

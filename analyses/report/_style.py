@@ -23,7 +23,7 @@ from valuelens.analyses.report._hover import hover_layer
 
 BLUE, ORANGE, GREEN, RED, PURPLE, BROWN = "#0065a2", "#c57a04", "#22a172", "#c03a00", "#c872bc", "#996a3d"
 INK, GREY, SOFT, FAINT, GRID = "#222222", "#767676", "#555555", "#949494", "#e4e4e4"
-SHADES = ("#08306b", "#0b4fa0", "#2a75c8", "#5a97d8")
+SHADES = ("#07295c", "#0b4fa0", "#2a75c8", "#5a97d8")
 """Blues for what grows, beside marks that differ."""
 CARD = ("#ffffff", "#1b2026")
 """What figures lie on in a page, light and dark."""

@@ -111,6 +111,9 @@ def test_the_schema_refuses_unknown_names() -> None:
     result = Result(kind="in-context-rl", findings=(finding(name="step_sise"),))
     with pytest.raises(jsonschema.ValidationError, match="'step_sise' is not one of"):
         result.summary()
+    brought = Result(kind="in-context-rl", findings=(finding(name="order.Agreement"),))
+    with pytest.raises(jsonschema.ValidationError, match=r"'order\.Agreement' does not match"):
+        brought.summary()
 
 
 def test_nothing_is_written_of_what_does_not_fit(tmp_path: Path) -> None:

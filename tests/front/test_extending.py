@@ -14,6 +14,8 @@ from valuelens import cli
 from valuelens.analyses import load_result
 from valuelens.models.icrl import RunConfig, save_checkpoint, theta_star
 
+pytestmark = pytest.mark.xdist_group("extending")  # one install for all
+
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 FILES = dict(
     re.findall(r"\*\*`([\w.]+)`\*\*\n\n```\w+\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.S)

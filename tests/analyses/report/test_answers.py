@@ -175,6 +175,10 @@ def test_rankings_are_answered(ranked_result: Make) -> None:
     assert rival.answer in ("Yes", "Cannot be told", "No, worse")
     assert rival.sure == ("not sure" if rival.answer == "Cannot be told" else "sure")
     assert credit.answer.endswith("of 14 checkpoints")
+    chances = (f.estimate for f in ranked_result().find("probability_best", predictor="reward + impact"))
+    assert ("Not sure, by the runs:" in headline(ranked_result())) == (
+        gain.sure != "sure" or next(chances) < 0.95
+    )
     forecast = ranked_result(seeds=0)
     assert headline(forecast).endswith("This is a forecast: no RL was run.")
     assert {answer.sure for answer in answers(forecast)} == {"no interval"}

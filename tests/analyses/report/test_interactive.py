@@ -17,9 +17,10 @@ from selenium.webdriver.support.select import Select
 from valuelens.analyses import Control, Finding, Result
 from valuelens.analyses.report import _interactive
 from valuelens.analyses.report._figures import Picture, pictures
-from valuelens.analyses.report._inline import inline_svg
+from valuelens.analyses.report._inline import figure_css, inline_svg
 from valuelens.analyses.report._numbers import interval_words, readable
 from valuelens.analyses.report._page import write_report
+from valuelens.analyses.report._pdf import for_paper
 
 LENS = {
     "true value": ([1.0, 0.5, 0.25], Control(name="constant </script> predictor", estimate=0.625)),
@@ -111,7 +112,7 @@ def test_data_cannot_close_their_element_and_paper_has_none(lens: Picture) -> No
     html = inline_svg(lens, "p-")
     assert html.count("</script>") == 1
     assert html.endswith("</script>")
-    plain = inline_svg(lens, "p-", plain=True)
+    plain = for_paper(f"<style>{figure_css()}</style>{html}")
     assert not re.search(r"<script|hover|var\(", plain)
     assert "#0065a2" in plain
     assert "#0065a2" not in html

@@ -5,6 +5,8 @@ import re
 
 import numpy as np
 import pytest
+from matplotlib import colormaps
+from matplotlib.colors import to_hex
 
 from valuelens.analyses.report._inline import figure_css
 from valuelens.analyses.report._style import (
@@ -84,6 +86,12 @@ def test_no_two_colours_look_alike(page: int, kind: str) -> None:
     assert min(apart.values()) > 12, min(apart, key=lambda pair: apart[pair])
     lightness = [lab(linear(shown[shade]))[0] for shade in SHADES]
     assert (np.abs(np.diff(lightness)) > 8).all()
+
+
+@pytest.mark.parametrize("name", ["Blues", "Blues_r", "RdBu_r"])
+def test_cells_of_maps_keep_their_colours(name: str) -> None:
+    cells = {to_hex(shade) for shade in colormaps[name](range(256))}
+    assert cells & {light for light, _ in PAGE_COLOURS} == set()
 
 
 def test_dark_is_for_screens_only() -> None:

@@ -110,10 +110,10 @@ def test_figures_are_drawn_on_a_notebooks_axes(results: list[Result]) -> None:
         assert ax.has_data()
         plt.close(figure)
     ranked = results[3]
-    figure, ax = plt.subplots()
     (series,) = series_names(ranked)
+    figure, (left, middle, right) = plt.subplots(1, 3)
     for arc in (report.score_arc_figure, report.gain_arc_figure, report.reward_arc_figure):
-        assert arc(ax, ranked, series) is ax
-    assert report.prediction_figure(ax, ranked, series, "impact") is ax
-    assert report.forest_figure(ax, ranked, "gain", ["impact", "reward"]) is ax
+        assert arc(left, ranked, series) is left
+    assert report.prediction_figure(middle, ranked, series, "impact") is middle
+    assert report.forest_figure(right, ranked, "gain", ["impact", "reward"]) is right
     plt.close(figure)
