@@ -74,7 +74,7 @@ def sources(result: Result) -> tuple[tuple[str, str], ...]:
 def _model(model: Mapping[str, Any]) -> str:
     if not model:
         return ""
-    layers = f"{model.get('num_layers')} layers"
+    layers = _layers(model, "")
     if model.get("arch") == "transformer":
         causal = "causal" if model.get("causal") else "not causal"
         positions = "with positions" if model.get("positions") else "without positions (set-only)"
@@ -85,7 +85,12 @@ def _model(model: Mapping[str, Any]) -> str:
     arch = str(model.get("arch", ""))
     tied = "" if "tied" not in model else "tied " if model["tied"] else "untied "
     parts = ("{}", _ARCHITECTURES.get(arch, arch)), ("{} weights", model.get("weights"))
-    return _listed("Model", *parts, (f"{{}} {tied}layers", model.get("num_layers")))
+    return _listed("Model", *parts, ("{}", _layers(model, tied)))
+
+
+def _layers(model: Mapping[str, Any], tied: str) -> str | None:
+    count = model.get("num_layers")
+    return None if count is None else "1 layer" if count == 1 else f"{count} {tied}layers"
 
 
 def _adapted(provenance: Mapping[str, Any]) -> str:
