@@ -201,14 +201,12 @@ def _needed(
     known = limits is not None and limits[0] > 0
     return Finding(
         name="rollouts_needed",
-        estimate=max(1.0, rollouts_needed(ratio, cosine=COSINE)) if ratio > 0 else None,
+        estimate=_least(ratio) if ratio > 0 else None,
         unit="rollouts of a prompt",
         n=len(signal),
         definition="choice",
         index=at,
-        interval=(rollouts_needed(limits[1], cosine=COSINE), rollouts_needed(limits[0], cosine=COSINE))
-        if limits and known
-        else None,
+        interval=(_least(limits[1]), _least(limits[0])) if limits and known else None,
         control=Control(name=PERMUTED, estimate=rollouts_needed(control, cosine=COSINE))
         if control is not None and control > 0
         else None,
@@ -216,6 +214,10 @@ def _needed(
         | ({} if known else {"interval": "signal-to-noise may be 0" if limits else _FEW})
         | _no_control(control),
     )
+
+
+def _least(ratio: float) -> float:
+    return max(1.0, rollouts_needed(ratio, cosine=COSINE))
 
 
 def _no_control(control: float | None) -> dict[str, str]:

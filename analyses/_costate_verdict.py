@@ -34,7 +34,7 @@ def _on_signal(result: Result) -> str:
         return f"At layer {layer} no value signal is certain above the noise: {ratio}."
     return (
         f"At layer {layer} the costate of one rollout has signal-to-noise {signal.estimate:.2g}{beside}; the mean of "
-        f"about {needed.estimate:.0f} rollouts of a prompt would have cosine .9 with {_TARGETS[_objective(result)]}."
+        f"about {needed.estimate:.0f} rollouts of a prompt would have cosine .9 with {TARGETS[objective_of(result)]}."
     )
 
 
@@ -56,7 +56,7 @@ def _on_truth(result: Result) -> str:
     layer, missed = finding.index["layer"], ""
     for gap in result.find("gap_discrete", layer=layer):
         if gap.estimate is not None and gap.control is not None:
-            missed = f" and misses {gap.estimate:.0%} of it (noise alone: {gap.control.estimate:.0%})"
+            missed = f" and differs by {gap.estimate:.0%} of it (noise alone: {gap.control.estimate:.0%})"
     return (
         f"Beside the enumerated value gradient the mean costate has cosine {finding.estimate:.2f} at layer {layer}"
         f"{beside}{missed}."
@@ -69,17 +69,24 @@ def _on_hops(result: Result) -> str:
     if not gaps or gaps[0].estimate is None:
         return ""
     layer = gaps[0].index["layer"]
-    return f"Without the sampling path it misses {gaps[0].estimate:.0%} of the relaxed sum over hops at layer {layer}."
+    size = f"{gaps[0].estimate:.0%} of the relaxed sum over hops"
+    return f"Without the sampling path it differs by {size} at layer {layer}."
 
 
-def _objective(result: Result) -> str:
+def objective_of(result: Result) -> str:
+    """The objective whose costates a result is about; `surrogate` where it has none.
+
+    Args:
+        result: Of `costates`.
+    """
     return next((str(each.estimate) for each in result.find("objective")), "surrogate")
 
 
-_TARGETS = {
+TARGETS = {
     "surrogate": "the value gradient",
     "reward": "their expectation, which lacks the sampling path",
 }
+"""What the mean costate of each objective points to as rollouts grow in number (theory B2)."""
 
 
 def _share(finding: Finding) -> str:

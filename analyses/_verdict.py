@@ -32,6 +32,20 @@ def learned_values(result: Result, **where: int | str) -> bool | None:
     return versus.interval[1] < 1 and within.interval[0] > 0
 
 
+def has_failed(result: Result, **where: int | str) -> bool:
+    """Whether the model surely does not evaluate states: one of the two intervals lies on the wrong side.
+
+    Where neither this nor `learned_values` holds, it cannot be told. Our definition.
+
+    Args:
+        result: With value errors.
+        **where: Index of one checkpoint in the result of a run.
+    """
+    versus, within = _last(result, "context_msve_vs_constant", where), _last(result, "within_chain_r2", where)
+    worse = versus is not None and versus.interval is not None and versus.interval[0] > 1
+    return worse or (within is not None and within.interval is not None and within.interval[1] < 0)
+
+
 def verdict(result: Result, questions: Iterable[Question] = ()) -> str:
     """The verdict on the last checkpoint of a result.
 
@@ -74,15 +88,11 @@ def _on_values(result: Result, where: dict[str, int | str]) -> str:
         f"interval {_limits(versus)}) and it explains {within.estimate:.2f} of the differences within a chain "
         f"({_limits(within)})"
     )
-    return (
-        (
-            "This model evaluates states in context: "
-            if learned
-            else "This model has not learned to evaluate states: "
-        )
-        + numbers
-        + "."
-    )
+    if learned:
+        return f"This model evaluates states in context: {numbers}."
+    if has_failed(result, **where):
+        return f"This model has not learned to evaluate states: {numbers}."
+    return f"Whether this model evaluates states cannot be told: {numbers}."
 
 
 def _on_opaque(result: Result, where: dict[str, int | str]) -> str:

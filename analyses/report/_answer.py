@@ -1,10 +1,11 @@
 """A short answer at the top of a report: what was found, how sure, and against which control."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from valuelens.analyses._result import Finding, Result
-from valuelens.analyses.report._numbers import interval_words
+from valuelens.analyses.report._numbers import interval_words, readable
 
 Sure = Literal["sure", "not sure", "no interval", "exact"]
 
@@ -25,7 +26,7 @@ class Answer:
         question: As a newcomer would ask it.
         answer: In a word or two.
         found: The number behind it.
-        control: What it stands beside.
+        control: What it stands beside, or why beside nothing.
         sure: How sure it is.
         why: The interval that decides, or why there is none.
     """
@@ -67,6 +68,19 @@ def control_of(finding: Finding | None) -> float | None:
     """
     estimate = finding.control.estimate if finding and finding.control else None
     return float(estimate) if isinstance(estimate, int | float) else None
+
+
+def control_words(finding: Finding, told: Callable[[float], str] = readable) -> str:
+    """The control of a finding in words; why there is none where there is none.
+
+    Args:
+        finding: Any.
+        told: How its number is written.
+    """
+    beside = control_of(finding)
+    if finding.control is None or beside is None:
+        return f"none: {finding.reasons.get('control', 'its control is no number')}"
+    return f"{finding.control.name}: {told(beside)}"
 
 
 def side(finding: Finding, border: float) -> int:

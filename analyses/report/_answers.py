@@ -1,10 +1,12 @@
 """The answers at the top of a report on in-context learners, and the sentence above them for every kind of result."""
 
 from valuelens.analyses._result import Finding, Result
-from valuelens.analyses._verdict import learned_values
+from valuelens.analyses._verdict import has_failed, learned_values
 from valuelens.analyses.report._answer import (
     Answer,
+    Sure,
     control_of,
+    control_words,
     limits,
     side,
     surely,
@@ -46,10 +48,9 @@ def headline(result: Result) -> str:
         return ""
     said = "This model learned to evaluate states in context."
     if not learned:
-        no = side(versus, 1) > 0 or side(within, 0) < 0
         said = (
             "This model has not learned to evaluate states."
-            if no
+            if has_failed(main)
             else "Whether this model evaluates states cannot be told from these tasks."
         )
     return f"{said}{_over_seeds(result)}"
@@ -90,7 +91,7 @@ def _on_values(result: Result) -> Answer | None:
     learned = learned_values(result)
     if versus is None or within is None or error is None or explained is None or learned is None:
         return None
-    no = side(versus, 1) > 0 or side(within, 0) < 0
+    no = has_failed(result)
     return Answer(
         question="Does it evaluate states?",
         answer="Yes" if learned else "No" if no else "Cannot be told",
@@ -122,7 +123,7 @@ def _on_rule(result: Result) -> Answer | None:
         question="Which rule do its layers follow?",
         answer=f"{answer[0].upper()}{answer[1:]}",
         found=found,
-        control=f"{beside.name}: {beside.estimate}" if beside else "",
+        control=f"{beside.name}: {beside.estimate}" if beside else control_words(named),
         sure="no interval" if margin is None or named.estimate in _UNNAMED else surely(margin, 0),
         why="the name rests on fixed thresholds (our definition)"
         if margin is None or named.estimate in _UNNAMED
@@ -142,7 +143,7 @@ def _on_weights(result: Result) -> Answer | None:
             question="Do its weights have the form of TD?",
             answer="Not identified",
             found="many weights give the same function here",
-            control="",
+            control="none: an unidentified direction has no angle to compare",
             sure="exact",
         )
     signs_right = [f.estimate == "++-" for f in known]
@@ -209,17 +210,19 @@ def _on_other_tasks(result: Result) -> Answer | None:
     wider = _last(result, "generalises_to")
     if wider is None or not isinstance(wider.estimate, str):
         return None
-    names = [name for name in wider.estimate.split(", ") if name not in ("own tasks", "none")]
-    asked = {str(f.index["shift"]) for f in result.find("generalisation")} - {"own tasks"}
+    names = _other_kinds(wider.estimate)
+    asked = [f for f in result.find("generalisation", of="context") if f.index["shift"] != "own tasks"]
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    if not asked:
+        return None
     return Answer(
         question="Does it work on tasks it was not trained on?",
-        answer=f"On {len(names)} of {len(asked)} kinds" if asked else "Not asked",
+        answer=f"On {len(names)} of {len(asked)} kinds",
         found=f"better than the constant predictor on {', '.join(names[:_LISTED])}{more}"
         if names
         else "nowhere better than the constant predictor",
         control=_solved_by(wider),
-        sure="sure",
+        sure=_all_sure(asked),
         why="a kind counts only where the whole 95 % interval of the error lies below the constant predictor's",
     )
 
@@ -228,9 +231,20 @@ def _solved_by(wider: Finding) -> str:
     """Where the rival does the same."""
     beside = wider.control
     if beside is None or not isinstance(beside.estimate, str):
-        return ""
-    names = [name for name in beside.estimate.split(", ") if name not in ("own tasks", "none")]
-    return f"{beside.name}, which is no network, on {len(names)}"
+        return control_words(wider)
+    return f"{beside.name}, which is no network, on {len(_other_kinds(beside.estimate))}"
+
+
+def _other_kinds(listed: str) -> list[str]:
+    """Kinds of tasks in a list of names, without those of the training."""
+    return [name for name in listed.split(", ") if name not in ("own tasks", "none of them")]
+
+
+def _all_sure(ratios: list[Finding]) -> Sure:
+    """Of a count: sure only if no interval reaches the constant predictor's error."""
+    if all(f.interval is None for f in ratios):
+        return "no interval"
+    return "sure" if all(side(f, 1) for f in ratios) else "not sure"
 
 
 def _on_opaque(result: Result) -> Answer | None:
@@ -241,7 +255,7 @@ def _on_opaque(result: Result) -> Answer | None:
         question="What does its residual stream show of TD?",
         answer=read.estimate,
         found="",
-        control=f"{read.control.name}: {read.control.estimate}" if read.control else "",
+        control=f"{read.control.name}: {read.control.estimate}" if read.control else control_words(read),
         sure="no interval",
         why="rests on fixed thresholds (our definition)",
     )

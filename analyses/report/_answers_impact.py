@@ -1,7 +1,7 @@
 """The answers at the top of a report on a ranking of checkpoints: where to start RL, and what that rests on."""
 
 from valuelens.analyses._result import Finding, Result
-from valuelens.analyses.report._answer import Answer, Sure, limits, side, value_of
+from valuelens.analyses.report._answer import Answer, Sure, control_words, limits, side, value_of
 from valuelens.analyses.report._choice_words import of_predictor, pooled
 from valuelens.analyses.report._numbers import readable
 from valuelens.analyses.report._predictors import (
@@ -36,7 +36,12 @@ def impact_headline(result: Result) -> str:
     chances = {target: value_of(_likely(result, target)) for target in TARGETS}
     if chances["gain"] is None:
         return f"{said} How sure that is cannot be told from these runs."
-    unsure = [TARGETS[target] for target, chance in chances.items() if chance is None or chance < _SURE]
+    unsure = [
+        TARGETS[target]
+        + (f" (the best one with probability {readable(chance)})" if chance is not None else "")
+        for target, chance in chances.items()
+        if chance is None or chance < _SURE
+    ]
     return f"{said} Not sure, by the runs: the start for {' and for '.join(unsure)}." if unsure else said
 
 
@@ -112,7 +117,8 @@ def _others(result: Result, target: str) -> str:
     names = ("last checkpoint", "random checkpoint")
     found = {name: pooled(of_predictor(result, "regret", name, target=target)) for name in names}
     prices = {name: price for name, f in found.items() if (price := value_of(f)) is not None}
-    return ", ".join(f"{predictor_name(name)} falls {readable(x)} short" for name, x in prices.items())
+    told = ", ".join(f"{predictor_name(name)} falls {readable(x)} short" for name, x in prices.items())
+    return told or f"none: {'the price is not known' if has_gains(result) else 'no RL was run'}"
 
 
 def _on_rival(result: Result) -> Answer | None:
@@ -137,7 +143,7 @@ def _on_rival(result: Result) -> Answer | None:
         question="Does the score foretell gain better than one-line rivals?",
         answer={1: "Yes", 0: "Cannot be told", -1: "No, worse"}[which],
         found=f"rank correlation with gain {readable(ours)}, {readable(abs(more))} {way} the best rival's",
-        control=f"{rival}: {readable(beside)}" if isinstance(beside, int | float) else "",
+        control=f"{rival}: {readable(beside)}" if isinstance(beside, int | float) else control_words(once),
         sure="no interval" if once.interval is None else "sure" if which else "not sure",
         why=f"of the difference: {limits(once, 'checkpoints')}",
     )

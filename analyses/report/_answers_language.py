@@ -1,9 +1,12 @@
 """The answers at the top of a report on costates: what the backward pass of an update carries."""
 
+from valuelens.analyses._costate_verdict import TARGETS, objective_of
 from valuelens.analyses._result import Finding, Result
 from valuelens.analyses.report._answer import (
     Answer,
+    Sure,
     control_of,
+    control_words,
     first_of,
     limits,
     side,
@@ -15,6 +18,14 @@ from valuelens.analyses.report._numbers import interval_words, readable
 _HIGH = 0.9
 """Cosine from which two directions are called the same (our definition)."""
 
+_ABOVE_CHANCE = 2
+"""A cosine without an interval counts only above so many times its control's (our definition)."""
+
+_CARRIES = {
+    "surrogate": "The update carries a value signal",
+    "reward": "The gradient of the differentiable reward, which lacks the sampling path, carries a signal",
+}
+
 
 def language_headline(result: Result) -> str:
     """Whether these rollouts can teach, and whether a value signal stands out of the noise.
@@ -22,18 +33,19 @@ def language_headline(result: Result) -> str:
     Args:
         result: Of kind `costates`.
     """
-    share = value_of(first_of(result, "frac_reward_zero_std"))
-    if share == 1:
+    share, objective = value_of(first_of(result, "frac_reward_zero_std")), objective_of(result)
+    if share == 1 and objective != "reward":
         return "These rollouts can teach nothing: within every group all rewards are equal."
     signal = _middle(result, "signal_to_noise")
     if signal is None or value_of(signal) is None:
         return ""
     layer = signal.index["layer"]
+    what, named = _sought(result), f"(objective: {objective})"
     if signal.interval is None:
-        return f"There are too few groups to tell whether layer {layer} receives a value signal."
+        return f"There are too few groups to tell whether layer {layer} receives a {what} {named}."
     if side(signal, 0) > 0:
-        return f"The update carries a value signal to layer {layer} that stands out of the noise."
-    return f"At layer {layer} no value signal can be told from the noise of the rollouts."
+        return f"{_CARRIES[objective]} to layer {layer} that stands out of the noise {named}."
+    return f"At layer {layer} no {what} can be told from the noise of the rollouts {named}."
 
 
 def language_answers(result: Result) -> list[Answer]:
@@ -52,23 +64,27 @@ def _middle(result: Result, name: str, **index: str) -> Finding | None:
     return found[len(found) // 2] if found else None
 
 
+def _sought(result: Result) -> str:
+    """The costate of a differentiable reward estimates no value gradient (theory B2)."""
+    return "signal" if objective_of(result) == "reward" else "value signal"
+
+
 def _on_groups(result: Result) -> Answer | None:
     flat = first_of(result, "frac_reward_zero_std")
     share = value_of(flat)
     if flat is None or share is None:
         return None
     reward, best = first_of(result, "reward"), value_of(first_of(result, "best_of_k"))
-    mean, top = value_of(reward), control_of(reward)
-    found = f"{share:.0%} of the groups have equal rewards"
+    mean = value_of(reward)
+    sampled = objective_of(result) == "reward"
+    found = f"{share:.0%} of the groups have equal {'sampled ' if sampled else ''}rewards"
     found += f"; mean reward {readable(mean)}" if mean is not None else ""
     found += f", best of several rollouts {readable(best)}" if mean is not None and best is not None else ""
     return Answer(
-        question="Can these rollouts teach anything?",
+        question=f"Can {'the sampled rewards of ' if sampled else ''}these rollouts teach anything?",
         answer="No" if share == 1 else "Yes" if share < 0.5 else "Little",
         found=found,
-        control=f"{reward.control.name}: {readable(top)}"
-        if reward and reward.control and top is not None
-        else "",
+        control=control_words(reward or flat),
         sure="no interval" if flat.interval is None else surely(flat, 0.5),
         why=limits(flat, "groups"),
     )
@@ -79,12 +95,11 @@ def _on_signal(result: Result) -> Answer | None:
     ratio = value_of(signal)
     if signal is None or ratio is None:
         return None
-    beside = control_of(signal)
     return Answer(
-        question="Is there a value signal above the noise?",
+        question=f"Is there a {_sought(result)} above the noise?",
         answer={1: "Yes", 0: "Cannot be told", -1: "No"}[side(signal, 0)],
-        found=f"signal-to-noise of one rollout {readable(ratio)} at layer {signal.index['layer']}",
-        control=f"{signal.control.name}: {readable(beside)}" if signal.control and beside is not None else "",
+        found=f"signal-to-noise of one rollout {readable(ratio)} {_place(result, signal)}",
+        control=control_words(signal),
         sure=surely(signal, 0),
         why=limits(signal, "groups"),
     )
@@ -98,15 +113,21 @@ def _on_needed(result: Result) -> Answer | None:
     count = value_of(needed)
     if needed is None or count is None:
         return None
-    low, high = (0.81 / 0.19 / end for end in reversed(signal.interval or (1.0, 1.0)))
+    low, high = (max(1.0, 0.81 / 0.19 / end) for end in reversed(signal.interval or (1.0, 1.0)))
     return Answer(
         question="How many rollouts of a prompt does it need?",
         answer=f"About {count:,.0f}",
-        found="so that their mean has cosine 0.9 with the value gradient",
-        control=f"{needed.control.name}: {_rollouts(control_of(needed))}" if needed.control else "",
+        found=f"so that their mean has cosine 0.9 with {TARGETS[objective_of(result)]}, {_place(result, needed)}",
+        control=f"{needed.control.name}: {_rollouts(control_of(needed))}"
+        if needed.control
+        else control_words(needed),
         sure="sure",
         why=f"95 % interval {interval_words(low, high)}, from that of the signal-to-noise",
     )
+
+
+def _place(result: Result, finding: Finding) -> str:
+    return f"at layer {finding.index['layer']} (objective: {objective_of(result)})"
 
 
 def _rollouts(count: float | None) -> str:
@@ -118,14 +139,38 @@ def _on_truth(result: Result) -> Answer | None:
     found = value_of(cosine)
     if cosine is None or found is None:
         return None
-    beside = control_of(cosine)
+    answer, sure = _along(cosine, found)
     return Answer(
         question="Does the mean costate point along the true value gradient?",
-        answer="Yes" if side(cosine, _HIGH) > 0 else "In part" if side(cosine, 0) > 0 else "Cannot be told",
-        found=f"cosine {readable(found, at_most_one=True)} at layer {cosine.index['layer']}, all enumerated",
-        control=f"{cosine.control.name}: {readable(beside)}" if cosine.control and beside is not None else "",
-        sure=surely(cosine, 0),
-        why=limits(cosine, "groups"),
+        answer=answer,
+        found=f"cosine {readable(found, at_most_one=True)} {_place(result, cosine)}, all enumerated",
+        control=control_words(cosine),
+        sure=sure,
+        why=_missed(result, cosine),
+    )
+
+
+def _along(cosine: Finding, found: float) -> tuple[str, Sure]:
+    if cosine.interval is None:
+        chance = _ABOVE_CHANCE * abs(control_of(cosine) or 0.0)
+        return ("Yes" if found >= _HIGH else "In part" if found > chance else "No"), "no interval"
+    high, zero = side(cosine, _HIGH), side(cosine, 0)
+    if high > 0:
+        return "Yes", "sure"
+    if zero <= 0:
+        return ("No", "sure") if zero < 0 else ("Cannot be told", "not sure")
+    return "In part", "sure" if high < 0 else "not sure"
+
+
+def _missed(result: Result, cosine: Finding) -> str:
+    """The interval of a cosine; without one, the gap of its layer with that of the gap."""
+    gap = first_of(result, "gap_discrete", layer=cosine.index["layer"])
+    missed = value_of(gap)
+    if cosine.interval is not None or gap is None or missed is None:
+        return limits(cosine, "prompts")
+    return (
+        f"the cosine has no interval; the whole gap is {missed:.0%} of the value gradient "
+        f"({control_words(gap, '{:.0%}'.format)}), {limits(gap, 'prompts')}"
     )
 
 
@@ -134,12 +179,11 @@ def _on_locality(result: Result) -> Answer | None:
     share = value_of(local)
     if local is None or share is None:
         return None
-    even = control_of(local)
     return Answer(
         question="Does credit come from later tokens?",
         answer=f"{max(0.0, 1 - share):.0%} of it",
-        found=f"at layer {local.index['layer']} {share:.0%} of a costate concern the next token alone",
-        control=f"{local.control.name}: {even:.0%}" if local.control and even is not None else "",
+        found=f"{_place(result, local)} {share:.0%} of a costate concern the next token alone",
+        control=control_words(local, "{:.0%}".format),
         sure=surely(local, 1),
         why=limits(local, "groups"),
     )
@@ -152,9 +196,9 @@ def _on_hops(result: Result) -> Answer | None:
         return None
     return Answer(
         question="What does the path through sampling add?",
-        answer=f"{missed:.0%} is missed without it",
-        found=f"of the relaxed sum over hops at layer {gap.index['layer']}",
-        control=f"{gap.control.name}: {readable(control_of(gap))}" if gap.control else "",
-        sure=surely(gap, 0),
-        why=limits(gap, "groups"),
+        answer=f"{missed:.0%} of the relaxed sum",
+        found=f"without it the costate differs by so much from that sum over hops, {_place(result, gap)}",
+        control=control_words(gap),
+        sure="no interval",
+        why=f"a size is never below 0, so its interval cannot tell it from nothing; {limits(gap, 'groups')}",
     )

@@ -37,7 +37,8 @@ _COMPARED: dict[str, _Compared] = {
         ("signal-to-noise", "signal_to_noise", {}),
         ("rollouts for cosine 0.9", "rollouts_needed", {}),
         ("locality", "locality", {}),
-        ("cosine with the value gradient", "cosine", {}),
+        ("cosine with the value gradient", "cosine", {"against": "enumerated"}),
+        ("cosine with the relaxed sum over hops", "cosine", {"against": "relaxed"}),
         ("gap to the value gradient", "gap_discrete", {}),
     ),
     "impact": (
@@ -180,7 +181,8 @@ def _groups(models: Mapping[str, Result], head: str, name: str, index: Mapping[s
     shared = [place for place in first if all(place in places for places in found.values())]
     if not shared:
         lines = tuple(_spread(model, list(places.values())) for model, places in found.items())
-        return [Group(head=head, place="first to last layer", lines=lines)]
+        layered = any("layer" in f.index for places in found.values() for f in places.values())
+        return [Group(head=head, place=f"first to last {'layer' if layered else 'series'}", lines=lines)]
     chosen = shared if len(shared) <= _PLACES else [shared[k] for k in few_layers(len(shared))]
     return [
         Group(
@@ -204,18 +206,23 @@ def _by_place(findings: list[Finding]) -> dict[str, Finding]:
 
 
 def _spread(model: str, findings: list[Finding]) -> Line:
-    """Layers from the first to the last of a model whose layers are not those of the first model."""
+    """Layers or series from the first to the last of a model that shares none with the first model."""
     if len(findings) > _PLACES:
         findings = [findings[k] for k in few_layers(len(findings))]
     controls = [shown_control(f) for f in findings if f.control]
     name = next((f.control.name for f in findings if f.control), "")
     return Line(
         model=model,
-        estimate=" | ".join(shown(f) for f in findings),
+        estimate=" | ".join(_of_series(f) + shown(f) for f in findings),
         interval=" | ".join(shown_interval(f) or "none" for f in findings),
         control=f"{' | '.join(dict.fromkeys(controls))} ({name})" if controls else "",
-        tells="not compared: other layers",
+        tells=f"not compared: other {'layers' if any('layer' in f.index for f in findings) else 'series'}",
     )
+
+
+def _of_series(finding: Finding) -> str:
+    series = str(finding.index.get("series", "pooled"))
+    return "" if series == "pooled" else f"{isolated(series)}: "
 
 
 def _lines(found: Mapping[str, Finding], reference: str) -> tuple[Line, ...]:
@@ -240,6 +247,8 @@ def _line(model: str, finding: Finding, first: Finding | None = None) -> Line:
 
 
 def _difference(first: Finding, finding: Finding) -> tuple[str, str, str, bool]:
+    if finding.index.get("objective") != first.index.get("objective"):
+        return "", "", "not compared: another objective", False
     if isinstance(finding.estimate, str | list) or isinstance(first.estimate, str | list):
         same = finding.estimate == first.estimate
         return "", "", "the same" if same else "not the same", False

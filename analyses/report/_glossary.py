@@ -66,7 +66,8 @@ TERMS = (
         name="TD error",
         pattern=r"TD errors?",
         text="Reward plus discounted value of the next state, minus the value of this state: by how much the values "
-        "contradict what was just seen. Temporal-difference (TD) learning moves values so that it shrinks.",
+        "contradict what was just seen. Temporal-difference (TD) learning moves the value of this state along "
+        "it, so that it shrinks.",
     ),
     Term(
         name="weighted softmax TD",
@@ -102,7 +103,8 @@ TERMS = (
         name="costate",
         pattern=r"[Cc]ostates?",
         text="How the training objective changes if one hidden state is nudged: a gradient, at one position and layer. "
-        "On average over rollouts it says how the value changes with that state.",
+        "For the objective `surrogate`, its average over rollouts is how the value changes with that state; for "
+        "`reward` that average lacks what sampling another token would change.",
     ),
     Term(
         name="hop",
@@ -112,8 +114,8 @@ TERMS = (
     Term(
         name="signal-to-noise",
         pattern=r"[Ss]ignal-to-noise",
-        text="Squared size of the mean costate over that of its scatter from rollout to rollout. At 0 the mean cannot "
-        "be told from noise.",
+        text="Squared size of the mean costate over the variance of costates from rollout to rollout. At 0 the mean "
+        "cannot be told from noise.",
     ),
     Term(
         name="locality",

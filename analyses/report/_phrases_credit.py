@@ -20,7 +20,8 @@ HOPS = {
     ),
     "gap_relaxed": Phrase(
         noun="{whose} relaxed gap",
-        text="{inside}without the sampling path the {objective} costate misses {x} of the norm of the relaxed sum",
+        text="{inside}without the sampling path the {objective} costate differs by {x} of the norm of the relaxed "
+        "sum",
         beside="{name}: {c}",
         sampled="groups",
     ),

@@ -120,3 +120,10 @@ def test_costates_that_do_not_differ_have_no_noise_to_compare_with() -> None:
     signal, _, needed = signal_findings(group_means(starts(torch.zeros(4, 2), GROUP), None), {}, 0)
     assert signal.estimate is None
     assert needed.estimate is None
+
+
+def test_rollouts_needed_and_their_interval_are_at_least_one(generator: torch.Generator) -> None:
+    costates = torch.ones(64, 3) + 0.01 * torch.randn(64, 3, generator=generator)
+    means = group_means(starts(costates, torch.arange(64) // 8), None)
+    (needed,) = (f for f in signal_findings(means, {}, 0) if f.name == "rollouts_needed")
+    assert (needed.estimate, needed.interval) == (1.0, (1.0, 1.0))

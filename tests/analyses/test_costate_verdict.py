@@ -71,3 +71,18 @@ def test_nothing_is_said_of_what_was_not_measured() -> None:
         "At layer 0 the costates of a group do not differ. The share of costates that comes from a state's own token: "
         "100% at layer 0."
     )
+
+
+def test_a_gap_of_more_than_all_is_a_difference() -> None:
+    at = {"layer": 1, "against": "enumerated"}
+    said = costate_verdict(
+        result(
+            finding("gap_relaxed", 1.4, index={"layer": 0}),
+            finding("cosine", 0.5, index=at),
+            finding("gap_discrete", 1.2, index=at, control=Control(name="noise", estimate=0.1)),
+        )
+    )
+    assert said == (
+        "Without the sampling path it differs by 140% of the relaxed sum over hops at layer 0. Beside the enumerated "
+        "value gradient the mean costate has cosine 0.50 at layer 1 and differs by 120% of it (noise alone: 10%)."
+    )

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from valuelens.analyses import Control, Finding, Result, learned_values, subject, value_errors, verdict
+from valuelens.analyses._verdict import has_failed
 from valuelens.models.icrl import (
     ModelConfig,
     SoftmaxTD,
@@ -192,6 +193,24 @@ def test_the_verdict_on_an_untrained_model() -> None:
         "(-0.10 to 0.10). Its update weights do not all have the TD signs ++- (+--) with cosine -0.25 to (1, 1, -1) "
         "(1 of 2 layers unidentified)."
     )
+
+
+@pytest.mark.parametrize(
+    ("versus", "within", "failed", "said"),
+    [
+        ((0.9, 1.05), (-0.02, 0.2), False, "Whether this model evaluates states cannot be told: over"),
+        ((0.1, 0.2), (-0.02, 0.2), False, "Whether this model evaluates states cannot be told: over"),
+        ((1.01, 1.05), (0.1, 0.2), True, "This model has not learned to evaluate states: over"),
+        ((0.1, 0.2), (-0.2, -0.02), True, "This model has not learned to evaluate states: over"),
+        ((0.1, 0.2), (0.8, 0.9), False, "This model evaluates states in context: over"),
+    ],
+)
+def test_only_an_interval_on_the_wrong_side_says_no(
+    versus: tuple[float, float], within: tuple[float, float], failed: bool, said: str
+) -> None:
+    measured = result(*errors(versus, within))
+    assert has_failed(measured) is failed
+    assert verdict(measured).startswith(said)
 
 
 def test_the_verdict_on_unidentified_weights() -> None:

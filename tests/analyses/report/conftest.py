@@ -204,7 +204,7 @@ def against_enumerated(means: np.ndarray, layer: int, objective: str) -> list[Fi
             len(cosine),
             index=index,
             control=(PERMUTED, 0.02),
-            **around(cosine),
+            reasons={"interval": "gap_discrete has one"},
         ),
         found(
             "gap_discrete",

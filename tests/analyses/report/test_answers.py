@@ -9,6 +9,7 @@ import pytest
 from valuelens.analyses import Control, Finding, Result
 from valuelens.analyses.report._answer import SURENESS, Answer
 from valuelens.analyses.report._answers import answers, headline
+from valuelens.analyses.report._numbers import readable
 
 Make = Callable[..., Result]
 QUESTIONS = {
@@ -130,11 +131,40 @@ def test_kernel_limit_and_other_tasks() -> None:
     assert given.found == "without it the squared error would be 0.10 instead of 0.40"
     wider = found("generalises_to", "own tasks, loop, garnet", control=("LSTD", "loop"))
     shifts = [
-        found("generalisation", 0.5, (0.4, 0.6), shift=name)
+        found("generalisation", 0.5, (0.4, 0.6), shift=name, of="context")
         for name in ("own tasks", "loop", "garnet", "cart-pole")
     ]
     given = answered(result(wider, *shifts), "tasks")
     assert (given.answer, given.control) == ("On 2 of 3 kinds", "LSTD, which is no network, on 1")
+
+
+@pytest.mark.parametrize(
+    ("error", "interval", "sure"),
+    [
+        (0.5, (0.4, 0.6), "sure"),
+        (1.5, (1.2, 1.9), "sure"),
+        (0.95, (0.8, 1.1), "not sure"),
+        (0.5, None, "no interval"),
+    ],
+)
+def test_a_model_that_works_nowhere_else_is_said_to_work_nowhere(
+    error: float, interval: tuple[float, float] | None, sure: str
+) -> None:
+    """`none of them` is no kind of task; errors at the query decide nothing."""
+    shifts = [found("generalisation", 0.9, (0.7, 1.2), shift="garnet", of="query")]
+    shifts += [
+        found("generalisation", error, interval, shift=name, of="context") for name in ("loop", "garnet")
+    ]
+    shifts += [found("generalisation", 1.0, (0.9, 1.1), shift="own tasks", of="context")]
+    for nowhere in ("none of them", "own tasks"):
+        given = answered(
+            result(found("generalises_to", nowhere, control=("LSTD", nowhere)), *shifts), "tasks"
+        )
+        assert (given.answer, given.sure) == ("On 0 of 2 kinds", sure)
+        assert given.found == "nowhere better than the constant predictor"
+        assert given.control == "LSTD, which is no network, on 0"
+    asked_nothing = result(found("generalises_to", "none of them", control=("LSTD", "none of them")))
+    assert answers(asked_nothing) == []
 
 
 def test_what_was_not_measured_is_not_answered() -> None:
@@ -143,12 +173,26 @@ def test_what_was_not_measured_is_not_answered() -> None:
         assert (headline(empty), answers(empty)) == ("", [])
 
 
+def test_a_card_without_a_control_says_why() -> None:
+    bare = {"control": None, "reasons": {"interval": "a word", "control": "nothing stands beside it"}}
+    read = replace(found("opaque_reading", "not decodable"), **bare)
+    rule = replace(found("algorithm", "softmax TD"), **bare)
+    unidentified = found("sign_pattern", "unidentified", layer=0)
+    assert [answer.control for answer in answers(result(read, rule, unidentified))] == [
+        "none: nothing stands beside it",
+        "none: an unidentified direction has no angle to compare",
+        "none: nothing stands beside it",
+    ]
+
+
 def test_language_models_are_answered(language_result: Make) -> None:
-    measured = language_result(objective="reward", enumerated=True)
+    measured = language_result(enumerated=True)
     given = {answer.question: answer for answer in answers(measured)}
-    assert len(given) == 6
+    assert len(given) == 5
     assert all(answer.sure in SURENESS and answer.answer for answer in given.values())
-    assert headline(measured) == "The update carries a value signal to layer 15 that stands out of the noise."
+    assert headline(measured) == (
+        "The update carries a value signal to layer 15 that stands out of the noise (objective: surrogate)."
+    )
     signal = given["Is there a value signal above the noise?"]
     assert (signal.answer, signal.sure) == ("Yes", "sure")
     assert signal.control.startswith("advantages permuted within groups: ")
@@ -179,7 +223,15 @@ def test_rankings_are_answered(ranked_result: Make) -> None:
     assert ("Not sure, by the runs:" in headline(ranked_result())) == (
         gain.sure != "sure" or next(chances) < 0.95
     )
+    for (chance,) in (
+        [f.estimate for f in ranked_result().find("probability_best", predictor=who, target=target)]
+        for target, who in (("gain", "impact"), ("final_reward", "reward + impact"))
+    ):
+        assert isinstance(chance, float)
+        said = f" (the best one with probability {readable(chance)})"
+        assert (said in headline(ranked_result())) == (chance < 0.95)
     forecast = ranked_result(seeds=0)
+    assert all("none: no RL was run" in answer.control for answer in answers(forecast)[:2])
     assert headline(forecast).endswith("This is a forecast: no RL was run.")
     assert {answer.sure for answer in answers(forecast)} == {"no interval"}
     nothing = ranked_result(seeds=0, checkpoints=6, flat=tuple(range(6)))

@@ -99,3 +99,54 @@ def test_one_model_is_not_compared() -> None:
     assert comparisons({"a": model(0.1), "b": Result(kind="costates")}) == []
     (side,) = comparisons({"a": model(0.1), "b": Result(kind="in-context-rl")})
     assert side.groups == ()
+
+
+def language(objective: str, ratio: float) -> Result:
+    index: dict[str, int | str] = {"objective": objective, "layer": 1}
+    limits = (ratio - 0.1, ratio + 0.1)
+    findings = [
+        found("objective", objective),
+        found("reward", ratio, limits),
+        found("signal_to_noise", ratio, limits, **index),
+        found("locality", 0.5, (0.4, 0.6), **index),
+        found("cosine", 0.96, None, **index, against="enumerated"),
+    ]
+    findings += [found("cosine", 0.5, None, **index, against="relaxed")] if objective == "reward" else []
+    return Result(kind="costates", findings=tuple(findings))
+
+
+def test_costates_of_different_objectives_are_not_compared() -> None:
+    (mixed,) = comparisons({"a": language("surrogate", 0.5), "b": language("reward", 5.0)})
+    tells = {group.head: group.lines[1].tells for group in mixed.groups}
+    other = "not compared: another objective"
+    assert tells == {
+        "mean reward": "excludes 0: higher",
+        "objective": "not the same",
+        "signal-to-noise": other,
+        "locality": other,
+        "cosine with the value gradient": other,
+    }
+    assert {group.lines[1].difference for group in mixed.groups[1:]} == {""}
+    assert mixed.words == ("Beyond the 95 % interval, b is higher in mean reward.",)
+
+
+def test_the_relaxed_sum_is_not_called_the_value_gradient() -> None:
+    (alike,) = comparisons({"a": language("reward", 0.5), "b": language("reward", 0.5)})
+    assert [group.quantity for group in alike.groups if "cosine" in group.head] == [
+        "cosine with the value gradient, layer 1, against enumerated",
+        "cosine with the relaxed sum over hops, layer 1, against relaxed",
+    ]
+    signal = next(group for group in alike.groups if group.head == "signal-to-noise")
+    assert signal.lines[1].tells == "holds 0: cannot be told apart"
+
+
+def test_rankings_of_other_series_are_named_and_not_compared() -> None:
+    def ranking(series: str, step: str) -> Result:
+        index = {"predictor": "impact", "target": "gain", "series": series}
+        return Result(kind="impact", findings=(found("recommended", step, **index),))
+
+    (side,) = comparisons({"a": ranking("x", "step-00000010"), "b": ranking("y", "step-00000020")})
+    (group,) = side.groups
+    assert group.place == "first to last series"
+    assert [line.tells for line in group.lines] == ["not compared: other series"] * 2
+    assert [line.estimate for line in group.lines] == ["x: step 10", "y: step 20"]

@@ -29,6 +29,20 @@ def test_terms_are_marked_once_and_the_rest_is_text(text: str, marked: int) -> N
     assert "<b>" not in html
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("TD error", "moves the value of this state along it"),
+        ("signal-to-noise", "over the variance of costates"),
+        ("costate", "For the objective `surrogate`, its average over rollouts is how the value changes"),
+        ("costate", "for `reward` that average lacks"),
+    ],
+)
+def test_terms_agree_with_the_theory(name: str, said: str) -> None:
+    (term,) = (term for term in TERMS if term.name == name)
+    assert said in term.text
+
+
 def test_only_terms_in_the_text_are_used() -> None:
     page = '<svg aria-label="NEU"><text>costate</text></svg><p title="headroom">A control &amp; theta*</p>'
     assert [term.name for term in used_terms(page)] == ["control", "theta*"]
