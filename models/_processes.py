@@ -78,16 +78,26 @@ def counters(count: int, told: Callable[[list[int]], None] | None) -> Iterator[l
 def deaf() -> Iterator[None]:
     """Processes that are started inside do not hear Ctrl-C: whoever started them hears it, and ends them.
 
-    Else each would answer with a traceback of its own.
+    Else each would answer with a traceback of its own. A Ctrl-C inside the block is heard at its end.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    heard = False
+
+    def hear(*_: object) -> None:
+        nonlocal heard
+        heard = True
+
+    handler = signal.signal(signal.SIGINT, hear)  # other threads may be told of it meanwhile
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # which processes inherit
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, handler)
+        if heard:
+            signal.raise_signal(signal.SIGINT)
 
 
 @lru_cache(maxsize=8)
