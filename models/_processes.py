@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +90,7 @@ def deaf() -> Iterator[None]:
         nonlocal heard
         heard = True
 
+    resource_tracker.ensure_running()  # started inside, it would take the signal off the mask
     handler = signal.signal(signal.SIGINT, hear)  # other threads may be told of it meanwhile
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # which processes inherit
     try:

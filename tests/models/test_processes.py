@@ -9,6 +9,7 @@ import threading
 import time
 
 import pytest
+from joblib import Parallel, delayed
 
 from valuelens.models import counters, deaf
 
@@ -48,6 +49,13 @@ def test_a_process_that_is_started_deaf_does_not_hear_ctrl_c():
     assert answers == ["deaf\n", ""]
     assert signal.getsignal(signal.SIGINT) is before
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_workers_of_joblib_do_not_hear_it():
+    """The process by which they keep account of files is started with them, and changes the mask."""
+    with deaf():
+        masks = Parallel(n_jobs=2, return_as="generator")([delayed(signal.pthread_sigmask)(0, ())] * 2)
+    assert [signal.SIGINT in mask for mask in masks] == [True, True]
 
 
 @pytest.mark.parametrize("listening", [False, True], ids=["alone", "beside another thread"])
