@@ -62,7 +62,7 @@ class Question:
         ask: Measures a model on tasks that it never trained on.
         title, introduction: Of its section.
         phrases: By name of the finding, in the order of the section.
-        section: Key of the section; its name if empty.
+        section: Key of the section; its name if empty, which that of an installed package must be.
         notes: How to read the numbers, always shown.
         drawings: Figures, by the name of their file.
         verdict: A sentence for the top of a report, from the findings on one checkpoint; empty: none.

@@ -11,6 +11,7 @@ from typing import Any
 
 from valuelens.analyses._question import Question
 from valuelens.models import InputError, import_named
+from valuelens.models.icrl import content_hash
 
 _OURS = (
     "slots",
@@ -37,6 +38,15 @@ RUN_ANALYSES = ("emergence",)
 GROUP = "valuelens.analyses"
 """Of the entry points by which other packages bring questions; the name of one is that of its question."""
 
+SECTIONS = frozenset(
+    {
+        *(each.section for each in ANALYSES.values()),
+        *("training", "diagnosis", "flat", "costates", "hops", "heads", "choice", "arc", "judgement", "runs"),
+        *("other", "verdict", "skipped", "limitations", "provenance", "glossary"),
+    }
+)
+"""Of a report that are ours."""
+
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -55,6 +65,15 @@ class Installed:
     code: str
     package: str
     file: Path | None
+
+    @property
+    def sha256(self) -> str | None:
+        """Of all Python files of its package, or of its module if that stands alone; none if it is in no file."""
+        if self.file is None:
+            return None
+        depth = self.code.partition(":")[0].count(".")
+        own = self.file.parent if self.file.name == "__init__.py" else self.file
+        return content_hash(own.parents[depth - 1] if depth else own, "*.py")
 
 
 def installed_names() -> tuple[str, ...]:
@@ -82,8 +101,8 @@ def installed(name: str) -> Installed:
         name: That of its entry point in the group `valuelens.analyses`.
 
     Raises:
-        InputError: No package brings it, or two do; it cannot be imported or is no `Question`; or it or its findings
-            are not named as they must.
+        InputError: No package brings it, or two do; it cannot be imported or is no `Question`; or it, its findings
+            or its section are not named as they must.
     """
     found = sorted(set(entry_points(group=GROUP, name=name)), key=lambda each: each.value)
     if len(found) != 1:
@@ -104,6 +123,9 @@ def _imported(name: str, value: str, package: str) -> Installed:
         must = "a Question must have the name of its entry point: small letters, digits and _"
         raise InputError(must, f"found {code.value.name!r} and {name!r}", where)
     refuse_strange(name, code.value.phrases, where=where)
+    if code.value.section != name or name in SECTIONS:
+        must = f"the section of an installed analysis must be its name, and none of {', '.join(sorted(SECTIONS))}"
+        raise InputError(must, f"found {code.value.section!r}", where)
     return Installed(question=code.value, code=value, package=package, file=code.file)
 
 

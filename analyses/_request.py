@@ -93,7 +93,7 @@ class Unit:
         sha256: Of the checkpoint's weights.
         config: How to measure.
         cache: Folder of finished units, if any.
-        code: sha256 of the question's file, if an installed package brings it.
+        code: Of the question, if an installed package brings it: the package, and sha256 of its files.
     """
 
     place: Place
@@ -101,7 +101,7 @@ class Unit:
     sha256: str
     config: AnalysisConfig
     cache: Path | None
-    code: str | None = None
+    code: Mapping[str, str | None] | None = None
 
     @property
     def folder(self) -> Path | None:
@@ -142,7 +142,7 @@ def request(
         config: How to measure.
         brought: Questions of installed packages, whose code decides the answer too, by name.
     """
-    code = {name: each.file and content_hash(each.file) for name, each in (brought or {}).items()}
+    code = {name: {"package": each.package, "sha256": each.sha256} for name, each in (brought or {}).items()}
     return {
         "checkpoints": {place.label: hashes[place.label] for place in places},
         **_settings(config),

@@ -64,14 +64,15 @@ def clear_temporaries(folder: Path) -> None:
         _remove(leftover)
 
 
-def content_hash(path: Path) -> str | None:
+def content_hash(path: Path, pattern: str = "*") -> str | None:
     """sha256 of a file, or of all files of a folder and their names; none if there is neither.
 
     Args:
         path: It need not be a path on this machine at all.
+        pattern: Of the files of a folder that count.
     """
     if path.is_dir():
-        files = sorted(each for each in path.rglob("*") if each.is_file())
+        files = sorted(each for each in path.rglob(pattern) if each.is_file())
         parts = [f"{each.relative_to(path).as_posix()} {content_hash(each)}\n" for each in files]
         return hashlib.sha256("".join(parts).encode()).hexdigest()
     if not path.is_file():

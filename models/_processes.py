@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import numpy as np
@@ -78,16 +79,27 @@ def counters(count: int, told: Callable[[list[int]], None] | None) -> Iterator[l
 def deaf() -> Iterator[None]:
     """Processes that are started inside do not hear Ctrl-C: whoever started them hears it, and ends them.
 
-    Else each would answer with a traceback of its own.
+    Else each would answer with a traceback of its own. A Ctrl-C inside the block is heard at its end.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    heard = False
+
+    def hear(*_: object) -> None:
+        nonlocal heard
+        heard = True
+
+    resource_tracker.ensure_running()  # started inside, it would take the signal off the mask
+    handler = signal.signal(signal.SIGINT, hear)  # other threads may be told of it meanwhile
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # which processes inherit
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, handler)
+        if heard:
+            signal.raise_signal(signal.SIGINT)
 
 
 @lru_cache(maxsize=8)

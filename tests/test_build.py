@@ -149,7 +149,11 @@ def test_the_wheel_holds_the_packages_and_nothing_else(checkout: Path, wheel: Pa
 
 @pytest.mark.slow
 def test_the_installed_wheel_works_and_writes_nowhere_else(site: Path, tmp_path: Path) -> None:
-    """Every public name and the verbs on language models, away from the checkout; what they open is watched."""
+    """Every public name and the verbs on language models, away from the checkout; what Python opens is watched.
+
+    Compiled code is not: what it writes is seen in the folders that are listed alone. A demo is made of these verbs
+    and of those below, and takes minutes: tests/front/test_demo.py runs it.
+    """
     home = tmp_path / "home"
     home.mkdir()
     told, written = smoke(site, tmp_path, home, SMOKE)

@@ -5,10 +5,11 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
+
+from packaging.requirements import Requirement
 
 from valuelens import _doctor_machine as machine
 from valuelens._check import Check, Dubious, State
@@ -71,15 +72,26 @@ def _package(name: str) -> Check:
         found = version(name)
     except PackageNotFoundError:
         return Check(name, "broken", "not installed")
-    if name == "transformer-lens" and int(found.split(".")[0]) < 3:
-        return Check(name, "broken", f"{found} is too old; needs 3.9 or newer")
-    return Check(name, "ok", found)
+    needed = _needs(name)
+    if needed.specifier.contains(found, prereleases=True):
+        return Check(name, "ok", found)
+    return Check(name, "broken", f"{found}; needs {needed.specifier}: pip install '{needed}'")
 
 
 def _optional(name: str, use: str) -> Check:
-    if find_spec(name) is None:
+    check = _package(name)
+    if check.found == "not installed":
         return Check(name, "missing", use)
-    return Check(name, "ok", version(name))
+    return Check(name, "warning" if check.state == "broken" else "ok", check.found)
+
+
+def _needs(name: str) -> Requirement:
+    """What the metadata of valuelens asks of a package, for whatever it is needed; any version if nothing."""
+    for line in requires("valuelens") or []:
+        asked = Requirement(line)
+        if asked.name == name:
+            return Requirement(f"{asked.name}{asked.specifier}")
+    return Requirement(name)
 
 
 def guarded(what: str, look: Callable[[], str]) -> Check:

@@ -6,7 +6,8 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
-from importlib.util import find_spec
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -106,8 +107,16 @@ def available_memory() -> int:
             free = int(line.split()[1]) * 1024
     limit, used = (_lines(Path("/sys/fs/cgroup", name)) for name in ("memory.max", "memory.current"))
     if limit and used and limit[0].isdecimal():
-        free = min(free, int(limit[0]) - int(used[0]))
+        free = min(free, int(limit[0]) - int(used[0]) + _reclaimable())
     return free
+
+
+def _reclaimable() -> int:
+    """Bytes that a container is charged for files which it read, and that the system takes back when it needs them."""
+    for line in _lines(Path("/sys/fs/cgroup/memory.stat")):
+        if line.startswith("inactive_file "):
+            return int(line.split()[1])
+    return 0
 
 
 def _lines(path: Path) -> list[str]:
@@ -178,17 +187,19 @@ def pdf() -> str:
     Raises:
         LookupError: One of them is missing.
     """
-    if find_spec("weasyprint") is None:
-        raise LookupError("report --pdf: pip install 'valuelens[pdf]'")
+    try:
+        found = version("weasyprint")
+    except PackageNotFoundError:
+        raise LookupError("report --pdf: pip install 'valuelens[pdf]'") from None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            import weasyprint
-
-            return f"weasyprint {weasyprint.__version__} and pango"
-    except OSError as error:
-        todo = "install pango (Debian, Ubuntu: apt-get install libpango-1.0-0 libpangoft2-1.0-0; brew install pango)"
-        raise LookupError(f"report --pdf: {todo}; found {str(error).splitlines()[0]}") from None
+            import_module("weasyprint")
+    except (OSError, ImportError) as error:
+        pango = "install pango (Debian, Ubuntu: apt-get install libpango-1.0-0 libpangoft2-1.0-0; brew install pango)"
+        todo = "pip install --force-reinstall weasyprint" if isinstance(error, ImportError) else pango
+        raise LookupError(f"report --pdf: {todo}; found {(str(error).splitlines() or [''])[0]}") from None
+    return f"weasyprint {found} and pango"
 
 
 LOOKS: dict[str, Callable[[], str]] = {

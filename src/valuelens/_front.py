@@ -5,11 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from valuelens import _doctor, _verbs
-from valuelens.models import InputError, lm
-
-_UNFINISHED = {"cache", "tables", "arrays.safetensors"}
-"""What an interrupted analysis leaves."""
+from valuelens import _clearing, _doctor, _verbs
 
 
 def doctor(model: str | Path | None = None) -> pd.DataFrame:
@@ -58,25 +54,12 @@ def questions() -> list[str]:
 
 
 def clear(folder: str | Path) -> None:
-    """Remove what valuelens wrote into a folder, and nothing else, as `--overwrite` does.
+    """Remove what valuelens wrote into a folder, as `--overwrite` does.
 
     Args:
         folder: Of a run, a series or a result. One that does not exist is clear.
 
     Raises:
-        InputError: It holds other things, and no run, series or result of valuelens.
+        InputError: It holds anything else; nothing is removed then.
     """
-    folder = Path(folder)
-    there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if not there & {"config.json", "result.json"} and there - _UNFINISHED:
-        must = "a folder to clear must hold a run, a series or a result"
-        raise InputError(must, f"found {', '.join(sorted(there)[:3])}", str(folder))
-    _verbs.clear(folder, *(["step-????????"] if _is_series(folder) else []))
-
-
-def _is_series(folder: Path) -> bool:
-    try:
-        lm.load_lm_config(folder / "config.json")
-    except InputError:
-        return False
-    return True
+    _clearing.clear(Path(folder))

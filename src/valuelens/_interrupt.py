@@ -5,6 +5,7 @@ import shutil
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -71,6 +72,9 @@ def _heard() -> Iterator[None]:
 
     def stop(*_: object) -> None:
         threading.excepthook = lambda _: None
+        warnings.filterwarnings(
+            "ignore", r"\d+ tasks (which|have been)", UserWarning
+        )  # joblib's, on the way out
         signal.signal(signal.SIGINT, signal.default_int_handler)
         raise KeyboardInterrupt
 

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from valuelens import analyses
+from valuelens._clearing import refuse_foreign
 from valuelens._interrupt import answers, checkpoints, interruptible
 from valuelens._terminal import bar, phases
 from valuelens._verbs import checked, cleared, drawn, options_of, stepped, writable
@@ -41,7 +42,7 @@ def pretrain_lm(given: Mapping[str, Any], *, progress: bool) -> dict[str, Any]:
         interruptible(lambda: checkpoints(out)) as keeper,
         bar("pretrain-lm", show=progress) as told,
     ):
-        keeper.cleared = cleared(given, "step-????????")
+        keeper.cleared = cleared(given)
         last = lm.pretrain_lm(
             config,
             out,
@@ -96,6 +97,8 @@ def costates(given: Mapping[str, Any], *, progress: bool) -> tuple[Result, str |
     )
     out, afresh = given.get("out"), given["overwrite"]
     writable(out)
+    if afresh and out is not None:
+        refuse_foreign(out)  # before any work
     with (
         interruptible(lambda: answers(out), "nothing is kept: costates are taken in one go") as keeper,
         bar("costates", show=progress) as told,

@@ -18,7 +18,9 @@ Out = Annotated[
 RequiredOut = Annotated[
     Path, typer.Option("--out", help="Run folder; the same configuration continues there.")
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Start afresh: remove what --out holds.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Start afresh: remove a run or result of valuelens from --out.")
+]
 Seed = Annotated[
     int, typer.Option("--seed", help="Decides everything random; several seeds are seed, seed+1, ...")
 ]

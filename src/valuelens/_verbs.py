@@ -1,7 +1,6 @@
 """What each verb does, between the parsed command line and the library."""
 
 import os
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ import torch
 from joblib import Parallel, delayed
 
 from valuelens import _interrupt, analyses
+from valuelens._clearing import clear
 from valuelens._interrupt import interruptible
 from valuelens._terminal import Told, bar, phases
 from valuelens.analyses import Result, impact
@@ -25,10 +25,6 @@ from valuelens.analyses.report import (
 )
 from valuelens.models import InputError, counters, deaf, device, icrl, lm
 
-_OURS = (
-    *("config.json", "metrics.parquet", "checkpoints", "seed-*"),
-    *("result.json", "arrays.safetensors", "tables", "figures", "report.html", "cache"),
-)
 _DEMO = {
     "tied": {"model": {"num_layers": 10, "tied": True, "weights": "restricted"}},
     "untied-full": {"model": {"num_layers": 3, "tied": False, "weights": "full"}},
@@ -178,14 +174,15 @@ def demo(out: Path, *, seed: int, jobs: int | None, overwrite: bool, progress: b
     names = [*_DEMO, _SERIES]
     workers = processes(jobs, len(names))
     writable(out)
+    for name in _DEMO:  # before anything is removed
+        _part_config(name, seed)
+    _series_configs(seed)
     with (
         interruptible(lambda: _interrupt.parts(out)) as keeper,
         bar("demo", show=progress) as told,
     ):
         if overwrite:
-            for name in names:
-                clear(out / name, "step-????????")
-                clear(out / f"{name}-results")
+            clear(*(out / f"{name}{kind}" for name in names for kind in ("", "-results")))
             keeper.cleared = True
         found = _demo_results(out, seed, workers, told)
         titles = {name: f"{name} ({_described(name)})" for name in names}
@@ -222,7 +219,7 @@ def _demo_results(out: Path, seed: int, workers: int, told: Told) -> dict[str, _
 
 def _demo_part(name: str, out: Path, seed: int, tick: Callable[[int], None]) -> _Part:
     torch.set_num_threads(1)
-    config = icrl.run_config({**_DEMO[name], "task": {}, "train": {"seed": seed}}, where="demo")
+    config = _part_config(name, seed)
     share = _thousandths(tick, {"train": 450, "analyze": 550})
     train = stepped(lambda _, done, total: share("train", done, total), config.train.steps)
     icrl.pretrain(config, out / name, progress=train)
@@ -233,6 +230,10 @@ def _demo_part(name: str, out: Path, seed: int, tick: Callable[[int], None]) -> 
     )
     share("analyze", 1, 1)  # one that was there already has told nothing
     return name, result, _figures(result, out / f"{name}-results")
+
+
+def _part_config(name: str, seed: int) -> icrl.RunConfig:
+    return icrl.run_config({**_DEMO[name], "task": {}, "train": {"seed": seed}}, where="demo")
 
 
 def _thousandths(tick: Callable[[int], None], weights: Mapping[str, float]) -> Told:
@@ -252,14 +253,11 @@ def _demo_series(out: Path, seed: int, tick: Callable[[int], None]) -> _Part:
     """Which of six checkpoints should RL start from? One RL seed, and so few checkpoints that nothing is correlated."""
     torch.set_num_threads(1)
     share = _thousandths(tick, {"train": 250, "rank": 750})
-    folder, task = out / _SERIES, lm.find_task("label-copy")
-    train = {"steps": _SERIES_STEPS, "num_checkpoints": 6, "seed": seed}
-    run = lm.lm_run_config({"corpus": {"task": task.name}, "train": train}, where="demo")
+    folder = out / _SERIES
+    run, source, config = _series_configs(seed)
     steps = stepped(lambda _, done, total: share("train", done, total), run.train.steps)
     lm.pretrain_lm(run, folder, progress=steps)
     found = impact.members([str(folder)])
-    source = analyses.RolloutSource(task=task, generate=lm.GenerateConfig(seed=seed))
-    config = impact.ImpactConfig(recipe="fast", rl_seeds=1, seed=seed)
     result = impact.impact_run(
         found,
         source,
@@ -269,6 +267,14 @@ def _demo_series(out: Path, seed: int, tick: Callable[[int], None]) -> _Part:
     )
     share("rank", 1, 1)
     return _SERIES, result, _figures(result, out / f"{_SERIES}-results")
+
+
+def _series_configs(seed: int) -> tuple[lm.LMRunConfig, analyses.RolloutSource, impact.ImpactConfig]:
+    task = lm.find_task(_SERIES)
+    train = {"steps": _SERIES_STEPS, "num_checkpoints": 6, "seed": seed}
+    run = lm.lm_run_config({"corpus": {"task": task.name}, "train": train}, where="demo")
+    source = analyses.RolloutSource(task=task, generate=lm.GenerateConfig(seed=seed))
+    return run, source, impact.ImpactConfig(recipe="fast", rl_seeds=1, seed=seed)
 
 
 def _described(name: str) -> str:
@@ -304,22 +310,12 @@ def writable(out: Path | None) -> None:
     raise InputError("the output must be writable", found, f"option --out {out}")
 
 
-def cleared(given: Mapping[str, Any], *also: str) -> bool:
+def cleared(given: Mapping[str, Any]) -> bool:
     """Clear the folder where `--overwrite` asks for it; whether it did."""
     if given["overwrite"] and given.get("out") is not None:
-        clear(given["out"], *also)
+        clear(given["out"])
         return True
     return False
-
-
-def clear(out: Path, *also: str) -> None:
-    """Remove what valuelens wrote into a folder, and nothing else; `also` are patterns of one verb."""
-    for pattern in (*_OURS, *also):
-        for path in out.glob(pattern):
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
 
 
 def stepped(told: Told, total: int) -> Callable[[int, int], None]:

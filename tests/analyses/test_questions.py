@@ -13,10 +13,11 @@ from valuelens.models import InputError
 
 NAMES = result_schema()["$defs"]["finding_name"]["enum"]
 DECLARED = """
+SECTION = ""
 from valuelens.analyses import Phrase, Question, Result
 QUESTION = Question(
     name="{name}", ask=lambda subject: Result(kind="in-context-rl"), title="Title", introduction="Why?",
-    phrases={{"{finding}": Phrase(noun="it", text="it is {{x}}", beside="{{name}}: {{c}}")}},
+    phrases={{"{finding}": Phrase(noun="it", text="it is {{x}}", beside="{{name}}: {{c}}")}}, section=SECTION,
 )
 """
 
@@ -117,6 +118,50 @@ def test_what_cannot_be_used_is_refused(install: Install, name: str, code: str, 
     install(name, code, module=f"brought_{name}")
     with pytest.raises(InputError, match=told):
         module.installed(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "section"),
+    [
+        *((each, "") for each in ("values", "heads", "hops", "choice", "training", "other")),
+        ("mine", "values"),
+    ],
+)
+def test_sections_of_ours_are_not_taken(install: Install, name: str, section: str) -> None:
+    """Else it would stand in the place of ours, or lose its title and its notes."""
+    code = DECLARED.format(name=name, finding=f"{name}.x").replace('SECTION = ""', f'SECTION = "{section}"')
+    install(name, code, module=f"brought_section_{name}")
+    must = (
+        rf"the section .* must be its name, and none of arc, .*; found '{section or name}'; analysis {name}"
+    )
+    with pytest.raises(InputError, match=must):
+        module.installed(name)
+
+
+def test_what_a_question_is_measured_by_is_hashed(tmp_path: Path) -> None:
+    """A module alone, a package, and a module deep in one."""
+    (tmp_path / "pack" / "deep").mkdir(parents=True)
+    for name in ("alone.py", "beside.py", "pack/__init__.py", "pack/deep/__init__.py", "pack/deep/it.py"):
+        (tmp_path / name).write_text("", encoding="utf-8")
+    question = ANALYSES["slots"]
+    alone, *packed = (
+        module.Installed(question=question, code=f"{code}:Q", package="p 1", file=tmp_path / file)
+        for code, file in (
+            ("alone", "alone.py"),
+            ("pack", "pack/__init__.py"),
+            ("pack.deep", "pack/deep/__init__.py"),
+            ("pack.deep.it", "pack/deep/it.py"),
+        )
+    )
+    before = alone.sha256, [each.sha256 for each in packed]
+    assert before[1] == [before[1][0]] * 3
+    for name in ("beside.py", "pack/data.txt"):
+        (tmp_path / name).write_text("0", encoding="utf-8")
+    assert (alone.sha256, [each.sha256 for each in packed]) == before
+    (tmp_path / "pack" / "helper.py").write_text("0", encoding="utf-8")
+    assert alone.sha256 == before[0]
+    assert {each.sha256 for each in packed}.isdisjoint(before[1])
+    assert module.Installed(question=question, code="x:Q", package="p 1", file=None).sha256 is None
 
 
 def test_one_package_brings_a_question(install: Install) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from valuelens.analyses import AnalysisConfig, analyze
+from valuelens.analyses import AnalysisConfig, Question, Result, _analyze, analyze
+from valuelens.analyses._questions import Installed
 from valuelens.models import InputError
 from valuelens.models.icrl import RunConfig, build, save_checkpoint
 
@@ -49,6 +50,43 @@ def test_other_weights_are_refused(tmp_path: Path) -> None:
         InputError, match=r"continued: checkpoints\.model must be '[0-9a-f]{64}'; found '[0-9a-f]{64}'"
     ):
         analyze(path, QUICK, out=out)
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"package": "mine 0.2"}, r"installed\.mine\.package must be 'mine 0\.2'; found 'mine 0\.1'"),
+        ({"file": "changed.py"}, r"installed\.mine\.sha256 must be '[0-9a-f]{64}'; found '[0-9a-f]{64}'"),
+    ],
+)
+def test_another_code_of_an_installed_question_is_another_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: dict[str, str], told: str
+) -> None:
+    """Neither the result nor the answer in the cache is taken for that of the new code."""
+    path, out, asked = checkpoint(tmp_path), tmp_path / "out", []
+
+    def ask(_: object) -> Result:
+        asked.append(1)
+        return Result(kind="in-context-rl")
+
+    mine = Question(name="mine", ask=ask, title="Mine", introduction="Is it?", phrases={})
+    for name in ("mine.py", "changed.py"):
+        (tmp_path / name).write_text(name, encoding="utf-8")
+    code = Installed(question=mine, code="mine:Q", package="mine 0.1", file=tmp_path / "mine.py")
+    monkeypatch.setattr(_analyze, "question", lambda _: mine)
+    monkeypatch.setattr(_analyze, "installed_names", lambda: ("mine",))
+    monkeypatch.setattr(_analyze, "installed", lambda _: code)
+    config = AnalysisConfig(num_tasks=8, only=("mine",))
+    for _ in range(2):
+        analyze(path, config, out=out)
+    assert len(asked) == 1
+    changed = {key: tmp_path / value if key == "file" else value for key, value in other.items()}
+    monkeypatch.setattr(_analyze, "installed", lambda _: replace(code, **changed))
+    with pytest.raises(InputError, match=f"a result of the same request is continued: {told}"):
+        analyze(path, config, out=out)
+    (out / "result.json").unlink()
+    analyze(path, config, out=out)
+    assert len(asked) == 2
 
 
 def test_a_result_without_its_request_is_refused(tmp_path: Path) -> None:

@@ -119,7 +119,8 @@ def test_another_configuration_is_refused_and_overwrite_starts_afresh(valuelens,
     assert valuelens("pretrain", "--out", tmp_path / "run", *SMALL)[0] == 0
     code, _, err = valuelens("pretrain", "--out", tmp_path / "run", *SMALL, "--gamma", "0.6", "--overwrite")
     assert code == 2
-    assert "other files" in err  # a foreign file is never deleted, nor mixed with a new run
+    assert "other files: notes.txt" in err  # a foreign file is never deleted, nor mixed with a new run
+    assert (tmp_path / "run" / "checkpoints").is_dir()
     (tmp_path / "run" / "notes.txt").unlink()
     assert valuelens("pretrain", "--out", tmp_path / "run", *SMALL, "--gamma", "0.6", "--overwrite")[0] == 0
     assert json.loads((tmp_path / "run" / "config.json").read_text())["task"]["gamma"] == 0.6

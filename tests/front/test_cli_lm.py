@@ -148,8 +148,8 @@ def test_another_configuration_is_refused_and_overwrite_starts_afresh(valuelens,
     assert_refused(valuelens("--out", run, *SMALL, "--overwrite", "--task", "chess"), "found 'chess'")
     assert (run / "step-00000020").is_dir()  # nothing is removed for a request that cannot be met
     (run / "notes.txt").write_text("mine")
-    assert_refused(valuelens("--out", run, *SMALL, "--overwrite"), "found other files")
-    assert [path.name for path in run.iterdir()] == ["notes.txt"]
+    assert_refused(valuelens("--out", run, *SMALL, "--overwrite"), "found other files: notes.txt")
+    assert (run / "step-00000020").is_dir()
     (run / "notes.txt").unlink()
     assert valuelens("--out", run, *SMALL, "--num-pairs", "5", "--overwrite")[0] == 0
 

@@ -14,24 +14,14 @@ import pandas as pd
 import pytest
 
 from valuelens import _doctor, _impact_verbs, _lm_verbs, _verbs, cli
+from valuelens._clearing import refuse_foreign
 from valuelens.analyses import Result
-from valuelens.models.icrl import pretrain, run_config
+from valuelens.models.icrl import RunConfig, pretrain, run_config
 from valuelens.models.lm import lm_run_config, pretrain_lm
 
 FEW = ("--num-prompts", "2", "--num-generations", "8")
 SMALL = ("--num-layers", "2", "--steps", "20", "--batch-size", "8", "--num-checkpoints", "3")
-SMALL_LM = (
-    "--num-layers",
-    "1",
-    "--d-model",
-    "8",
-    "--steps",
-    "24",
-    "--batch-size",
-    "4",
-    "--num-checkpoints",
-    "3",
-)
+SMALL_LM = shlex.split("--num-layers 1 --d-model 8 --steps 24 --batch-size 4 --num-checkpoints 3")
 
 
 @pytest.fixture(scope="module")
@@ -338,17 +328,46 @@ def test_where_nothing_is_kept_ctrl_c_says_so(valuelens, monkeypatch, arguments,
         ("impact", "series", "--task", "nonsense"),
         ("impact", "series", "--rollouts", "nowhere.parquet"),
         ("demo", "--jobs", "0"),
+        ("demo", "--seed", "-5"),
     ],
 )
 def test_overwrite_removes_nothing_for_a_request_that_cannot_be_met(valuelens, tmp_path, arguments):
-    kept = [tmp_path / "out" / name for name in ("config.json", "result.json")]
-    kept += [tmp_path / "out" / "tied" / "config.json"]
-    for path in kept:
+    run, result = RunConfig().model_dump_json(), '{"schema": {"name": "valuelens.result"}}'
+    kept = {tmp_path / "out" / "result.json": result, tmp_path / "out" / "figures": None}
+    if arguments[0] == "demo":
+        kept = {tmp_path / "out" / "tied" / "config.json": run}
+    for path, text in kept.items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("{}")
+        path.write_text(text) if text else path.mkdir()
+    refuse_foreign(next(iter(kept)).parent)  # it is ours: nothing but the request stands in the way
     code, out, err = valuelens(*arguments, "--out", tmp_path / "out", "--overwrite")
     assert (code, out) == (2, ""), err
     assert all(path.exists() for path in kept)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("pretrain", *SMALL),
+        ("pretrain-lm", *SMALL_LM),
+        ("analyze", "run", "--only", "slots"),
+        ("costates", "series/step-00000040", *FEW),
+        ("impact", "series", *FEW, "--rl-seeds", "0"),
+        ("demo",),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_overwrite_touches_no_folder_that_holds_other_things(valuelens, monkeypatch, tmp_path, arguments):
+    monkeypatch.setattr(_verbs, "_demo_results", _one_result)
+    mine = tmp_path / "out" / ("tied" if arguments[0] == "demo" else "")
+    names = ["figures/thesis.svg", "tables/t.csv", "cache/x", "config.json", "thesis.tex"]
+    for name in names:
+        (mine / name).parent.mkdir(parents=True, exist_ok=True)
+        (mine / name).write_text("{}")
+    code, out, err = valuelens(*arguments, "--out", tmp_path / "out", "--overwrite")
+    assert (code, out) == (2, ""), err
+    assert f"and nothing else; found other files: cache, config.json, figures; {mine}" in err
+    assert all((mine / name).exists() for name in names)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,9 @@ import re
 import shutil
 import sys
 import warnings
+from functools import partial
+from importlib.metadata import PackageNotFoundError
+from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
@@ -64,9 +67,39 @@ def test_a_missing_needed_package_is_broken_and_an_optional_one_is_missing(monke
     assert found["no_such_module"] == "missing"
 
 
-def test_an_old_transformer_lens_is_broken(monkeypatch):
-    monkeypatch.setattr(_doctor, "version", lambda name: "2.15.0")
-    assert states()["transformer-lens"] == "broken"
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("transformer-lens", "3.0.1", "3.9.0"),
+        ("transformers", "4.40.0", "5.1"),
+        ("torch", "2.5.1", "2.6.0+cpu"),
+    ],
+)
+def test_a_needed_package_of_another_version_than_the_metadata_asks_for_is_broken(
+    monkeypatch, name, old, new
+):
+    monkeypatch.setattr(_doctor, "version", lambda _: old)
+    check = _doctor._package(name)
+    assert check.state == "broken"
+    assert check.found.startswith(
+        f"{old}; needs >=" if name != "transformer-lens" else f"{old}; needs <5,>=3.9:"
+    )
+    monkeypatch.setattr(_doctor, "version", lambda _: new)
+    assert _doctor._package(name) == Check(name, "ok", new)
+
+
+def test_an_optional_package_that_is_too_old_is_a_warning(monkeypatch):
+    monkeypatch.setattr(_doctor, "version", lambda _: "0.16.0")
+    check = _doctor._optional("gguf", "GGUF files")
+    assert check == Check("gguf", "warning", "0.16.0; needs >=0.17: pip install 'gguf>=0.17'")
+    assert _doctor._optional("nothing-of-ours", "x").state == "ok"
+
+
+def test_a_folder_of_the_same_name_is_no_package(monkeypatch, tmp_path):
+    (tmp_path / "no_such_module").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert find_spec("no_such_module") is not None
+    assert _doctor._optional("no_such_module", "lost") == Check("no_such_module", "missing", "lost")
 
 
 def test_a_broken_check_exits_with_2(monkeypatch, capsys, tmp_path):
@@ -220,9 +253,12 @@ def test_a_container_may_have_less_memory_than_the_machine(monkeypatch):
         "meminfo": ["MemAvailable: 8388608 kB"],
         "memory.max": ["4294967296"],
         "memory.current": ["1073741824"],
+        "memory.stat": [],
     }
     monkeypatch.setattr(machine, "_lines", lambda path: said[path.name])
     assert machine.available_memory() == 3 << 30
+    said["memory.stat"] = ["anon 5", "inactive_file 536870912", "active_file 7"]  # of files that were read
+    assert machine.available_memory() == 3 << 30 | 1 << 29
     said["memory.max"] = ["max"]
     assert machine.available_memory() == 8 << 30
 
@@ -241,22 +277,30 @@ def test_a_model_that_does_not_fit_is_not_loaded(monkeypatch, tiny_model, tmp_pa
 
 
 def test_pango_and_weasyprint_are_told_apart(monkeypatch):
-    monkeypatch.setattr(machine, "find_spec", lambda _: None)
+    def absent(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(machine, "version", absent)
     assert looked(machine.pdf) == Check("it", "missing", "report --pdf: pip install 'valuelens[pdf]'")
-    monkeypatch.setattr(machine, "find_spec", lambda _: object())
-    monkeypatch.setitem(sys.modules, "weasyprint", _NoPango("weasyprint"))
-    check = looked(machine.pdf)
-    assert check.state == "missing"
-    assert "apt-get install libpango" in check.found
-    monkeypatch.setitem(sys.modules, "weasyprint", SimpleNamespace(__version__="70.0"))
+    monkeypatch.setattr(machine, "version", lambda _: "70.0")
+    for error, todo in (
+        (OSError("cannot load library 'libgobject-2.0-0'"), "apt-get install libpango"),
+        (
+            ImportError("cannot import name 'x' from 'tinycss2'\nmore"),
+            "--force-reinstall weasyprint; found cannot",
+        ),
+        (ImportError(), "--force-reinstall weasyprint; found"),
+    ):
+        monkeypatch.setattr(machine, "import_module", partial(_raised, error))
+        check = looked(machine.pdf)
+        assert check.state == "missing"
+        assert todo in check.found
+    monkeypatch.setattr(machine, "import_module", lambda _: None)
     assert looked(machine.pdf) == Check("it", "ok", "weasyprint 70.0 and pango")
 
 
-class _NoPango(type(sys)):
-    """In the place of weasyprint on a machine without pango."""
-
-    def __getattr__(self, name):
-        raise OSError("cannot load library 'libgobject-2.0-0'")
+def _raised(error, _):
+    raise error
 
 
 def test_quiet_shows_only_what_is_not_well(monkeypatch, capsys):

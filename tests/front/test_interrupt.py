@@ -1,14 +1,18 @@
 """Ctrl-C: one line that says what is kept, and the command that goes on."""
 
+import gc
 import shlex
 import signal
 import sys
 import threading
+import time
 
 import pytest
+from joblib import Parallel, delayed
 
 from valuelens import _interrupt, _main
 from valuelens._interrupt import Interrupted, answers, checkpoints, command, interruptible, nothing, parts
+from valuelens.models import deaf
 
 
 def made(folder, *names):
@@ -76,6 +80,17 @@ def test_a_signal_is_heard_and_the_handler_is_put_back():
     with pytest.raises(Interrupted), interruptible(nothing):
         signal.raise_signal(signal.SIGINT)
     assert (signal.getsignal(signal.SIGINT), threading.excepthook) == (before, hook)
+
+
+def test_work_that_is_thrown_away_is_not_bemoaned():
+    """As it is when Ctrl-C came while the processes started, and nobody has asked for an outcome yet."""
+    with pytest.raises(Interrupted), interruptible(nothing), deaf():  # noqa: PT012
+        outcomes = Parallel(n_jobs=2, backend="threading", return_as="generator")(
+            [delayed(time.sleep)(0.1)] * 2
+        )
+        signal.raise_signal(signal.SIGINT)
+    outcomes.close()
+    gc.collect()
 
 
 def test_other_errors_pass():

@@ -5,9 +5,11 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
+from joblib import Parallel, delayed
 
 from valuelens.models import counters, deaf
 
@@ -38,11 +40,38 @@ def test_an_error_inside_passes_and_the_file_is_gone():
 
 
 def test_a_process_that_is_started_deaf_does_not_hear_ctrl_c():
-    code = "import signal; print(signal.getsignal(signal.SIGINT) == signal.SIG_IGN)"
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGINT); print('deaf')"
     answers = []
     before = signal.getsignal(signal.SIGINT)
     with deaf():
         answers.append(subprocess.run([sys.executable, "-Sc", code], capture_output=True, text=True).stdout)
     answers.append(subprocess.run([sys.executable, "-Sc", code], capture_output=True, text=True).stdout)
-    assert answers == ["True\n", "False\n"]
+    assert answers == ["deaf\n", ""]
     assert signal.getsignal(signal.SIGINT) is before
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_workers_of_joblib_do_not_hear_it():
+    """The process by which they keep account of files is started with them, and changes the mask."""
+    with deaf():
+        masks = Parallel(n_jobs=2, return_as="generator")([delayed(signal.pthread_sigmask)(0, ())] * 2)
+    assert [signal.SIGINT in mask for mask in masks] == [True, True]
+
+
+@pytest.mark.parametrize("listening", [False, True], ids=["alone", "beside another thread"])
+def test_ctrl_c_while_processes_start_is_heard_when_they_have(listening):
+    """A thread that was there before is told of it at once, and Python's handler runs in the main one."""
+    done, passed = threading.Event(), []
+    if listening:
+        other = threading.Thread(target=done.wait)
+        other.start()
+    with pytest.raises(KeyboardInterrupt), deaf():  # noqa: PT012
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.05)
+        passed.append("to the end")
+    done.set()
+    assert passed == ["to the end"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with deaf():
+        passed.append("and heard once")
+    assert len(passed) == 2

@@ -5,8 +5,11 @@ import re
 import pytest
 
 from valuelens.analyses import Control, Finding, result_schema
+from valuelens.analyses._questions import SECTIONS
+from valuelens.analyses.report._notes import TITLES
 from valuelens.analyses.report._numbers import interval_words, readable
 from valuelens.analyses.report._phrases import PHRASES, sections_of
+from valuelens.analyses.report._plates import PLATES
 from valuelens.analyses.report._sentences import is_missing, sentence, shown, shown_control, shown_interval
 
 NAMES = result_schema()["$defs"]["finding_name"]["enum"]
@@ -48,6 +51,12 @@ def finding(name: str, **changes: object) -> Finding:
 def test_every_name_has_a_sentence_and_a_section(name: str) -> None:
     assert name in PHRASES
     assert [section for section, names in sections_of([]).items() if name in names] != []
+
+
+def test_sections_of_ours_are_kept_from_installed_questions() -> None:
+    """Those that findings stand in, those that figures stand in, and the last."""
+    drawn = {each.section for each in PLATES.values()}
+    assert {*sections_of([]), *drawn, *TITLES} <= SECTIONS
 
 
 @each_name
