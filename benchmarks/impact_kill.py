@@ -132,8 +132,8 @@ def _bare(file: Path) -> bytes:
     if file.name == "result.json" or file.parent.name == "cache":
         return json.dumps({**json.loads(content), "provenance": None}).encode()
     if file.suffix == ".html":  # it shows when and how long
-        content = re.sub(rb"<li>(Finished|Took): [^<]*", b"", content)
-        content = re.sub(rb'<tr><th scope="row">(finished|seconds\w*)</th><td>[^<]*</td></tr>', b"", content)
+        content = re.sub(rb"<dt>(Finished|Took)</dt>\s*<dd[^>]*>.*?</dd>", b"", content, flags=re.DOTALL)
+        content = re.sub(rb"<bdi>(finished|seconds\w*)</bdi></th><td[^>]*>[^<]*</td>", b"", content)
     return content
 
 

@@ -22,7 +22,7 @@ TOPS = {
 
 
 Commands = tuple[tuple[str, ...], ...]
-CACHE_NAMES = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "HF_HOME", "MPLCONFIGDIR")
+CACHE_NAMES = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "HF_HOME", "MPLCONFIGDIR", "TORCHINDUCTOR_CACHE_DIR")
 CACHES = ("huggingface", "matplotlib", "fontconfig", "torch")
 TINY_RUN = ("--steps", "21", "--num-checkpoints", "2", "--batch-size", "4")
 TINY_ROLLOUTS = ("--num-prompts", "4", "--num-generations", "4")

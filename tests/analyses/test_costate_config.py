@@ -43,7 +43,7 @@ def test_layers_that_are_none(expressions: tuple[str, ...], message: str) -> Non
             "",
             "objective",
             "rewards",
-            "--objective takes surrogate, reward; found 'rewards'; option --objective",
+            "--objective takes surrogate, reward; found 'rewards' .did you mean reward..; option --objective",
         ),
         ("", "positions", "all", "--positions takes completion, prompt; found 'all'"),
         ("update", "baseline", "critic", "--baseline takes group-mean, leave-one-out; found 'critic'"),
