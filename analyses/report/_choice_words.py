@@ -4,7 +4,7 @@ from typing import Any
 
 from valuelens.analyses._result import Finding, Result
 from valuelens.analyses.report._numbers import interval_words, readable
-from valuelens.analyses.report._prediction_figures import best_rival
+from valuelens.analyses.report._prediction_figures import best_rival, cheapest_rivals
 from valuelens.analyses.report._predictors import (
     RECOMMENDS,
     TARGETS,
@@ -125,9 +125,10 @@ def _sure(result: Result, target: str, series: str) -> str:
 
 
 def _others(result: Result, target: str) -> str:
-    """What other choices cost: the last, a random one, the best rival's, the update-aligned signal's."""
+    """What other choices cost: the last, a random one, the best rivals', the update-aligned signal's."""
     aligned = "update_aligned" if target == "gain" else "reward + update_aligned"
-    names = dict.fromkeys(("last checkpoint", "random checkpoint", best_rival(result, target), aligned))
+    rivals = (best_rival(result, target), *cheapest_rivals(result, target))
+    names = dict.fromkeys(("last checkpoint", "random checkpoint", *rivals, aligned))
     prices = [(name, _regret(result, name, target, _POOLED)) for name in names]
     told = [f"{predictor_name(name)} {price}" for name, price in prices if price]
     return f"in {TARGETS[target]} other choices fall short by: {'; '.join(told)}." if told else ""

@@ -164,10 +164,10 @@ IMPACT = {
         needs=("predictions",),
         applies=lambda result: bool(_predicted(result)),
         draw=_prediction,
-        caption="Predicted against realised gain, on the same axes for the score (left) and its best rival (right). "
-        "Across: the checkpoint's rank, the larger the better it should be; up: what RL gained, with its 95 % interval "
-        "over RL seeds. A predictor is good if the points rise from left to right, and safe to act on if the rightmost "
-        "is the highest.",
+        caption="Predicted against realised gain, on the same axes for the score (left) and a rival (right): the best "
+        "one by correlation, or, where nothing was correlated, one whose choice costs least. Across: the checkpoint's "
+        "rank, the larger the better it should be; up: what RL gained, with its 95 % interval over RL seeds. A "
+        "predictor is good if the points rise from left to right, and safe to act on if the rightmost is the highest.",
         says=(),
         tells=_words(prediction_words),
         remark=lambda result: _left_out(series_names(result)),

@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import blended_transform_factory
 
 from valuelens.analyses._result import Finding, Result
+from valuelens.analyses.impact import RIVALS
 from valuelens.analyses.report._hover import known, tell
 from valuelens.analyses.report._labels import named_points
 from valuelens.analyses.report._numbers import interval_words, readable
@@ -28,14 +29,31 @@ PILOTS = {
 
 
 def best_rival(result: Result, target: str = "gain") -> str:
-    """The rival that the score is compared with: the best by correlation, else the first there is.
+    """The rival that the score is compared with: the best by correlation, else one whose choice costs least.
 
     Args:
         result: With the table `predictions`.
         target: `gain` or `final_reward`.
     """
     found = [f.index.get("rival") for f in result.find("spearman_difference", target=target, chosen="once")]
-    return str(found[0]) if found and found[0] else "reward"
+    return str(found[0]) if found and found[0] else next(iter(cheapest_rivals(result, target)), "reward")
+
+
+def cheapest_rivals(result: Result, target: str) -> list[str]:
+    """The one-line rivals whose choices fall least short of the best checkpoint; several where they are equal.
+
+    Args:
+        result: Of kind `impact`.
+        target: `gain` or `final_reward`.
+    """
+    prices = {
+        str(f.index["predictor"]): f.estimate
+        for f in reversed(result.find("regret", target=target))
+        if f.index.get("series", "pooled") == "pooled"
+        and f.index["predictor"] in RIVALS
+        and isinstance(f.estimate, int | float)
+    }
+    return [name for name in RIVALS if name in prices and prices[name] == min(prices.values())]
 
 
 def prediction_figure(ax: Axes, result: Result, series: str, predictor: str) -> Axes:

@@ -20,7 +20,7 @@ from valuelens._options import (
     emit,
     setting,
 )
-from valuelens._terminal import hushed, say
+from valuelens._terminal import hushed, say, say_where
 
 RewardTargets = Annotated[
     str | None, setting("--reward-targets", "Column of right tokens: reward is their probability.", "none")
@@ -198,6 +198,7 @@ def costates(
 
         result, file = _lm_verbs.costates(given, progress=not (quiet or as_json))
     emit(result.summary(), _verbs.result_lines(result, quiet=quiet), as_json=as_json)
+    say_where(out, quiet=quiet or as_json)
     if file and not quiet:
         say(f"the task {task} was imported from {file}")
     if lost := _lm_verbs.unusable_rollouts(result):
@@ -295,6 +296,7 @@ def impact(
 
         result = _impact_verbs.impact(given, progress=not (quiet or as_json))
     emit(result.summary(), _impact_verbs.impact_lines(result, quiet=quiet), as_json=as_json, strong=-1)
+    say_where(out, quiet=quiet or as_json)
     if lost := [f"{each['what']}: {each['why']}" for each in result.skipped if "input" in each]:
         say(f"skipped as unusable: {'; '.join(lost)}")
         raise typer.Exit(3)

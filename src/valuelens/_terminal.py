@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 Told = Callable[[str, float, float], None]
@@ -60,6 +61,17 @@ def say(message: str, style: str = "note") -> None:
     """
     name = painted("valuelens:", style, sys.stderr)
     print(f"{name} {' '.join(message.split())}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def say_where(out: Path | None, *, quiet: bool) -> None:
+    """Where the report of a result folder is.
+
+    Args:
+        out: The folder, if results were written.
+        quiet: Say nothing.
+    """
+    if out is not None and not quiet:
+        say(f"the report is at {out / 'report.html'}")
 
 
 @contextmanager

@@ -162,7 +162,8 @@ def report(folders: list[Path], out: Path | None, *, pdf: bool = False, progress
             told(f"reading {folder}", 0.1 * k, len(named))
             results[title] = analyses.load_result(folder)
         told("drawing figures", 0.1 * len(named), len(named))
-        page = write_report(results, out or folders[0] / "report.html", folders=named)
+        usual = folders[0] / "report.html" if len(named) == 1 else Path("comparison.html")
+        page = write_report(results, out or usual, folders=named)
         if not pdf:
             return [page]
         told("laying out the PDF", 0.6 * len(named), len(named))

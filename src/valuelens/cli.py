@@ -26,7 +26,7 @@ from valuelens._options import (
     emit,
     setting,
 )
-from valuelens._terminal import hushed, say
+from valuelens._terminal import hushed, say, say_where
 
 app = typer.Typer(
     name="valuelens",
@@ -178,6 +178,7 @@ def analyze(
         emit({"questions": _verbs.questions()}, _verbs.questions(), as_json=as_json)
         return
     emit(result.summary(), _verbs.result_lines(result, quiet=quiet), as_json=as_json)
+    say_where(out, quiet=quiet or as_json)
     if (said := _verbs.imported(result)) and not quiet:
         say(said)
     if lost := _verbs.unusable_inputs(result):
@@ -196,7 +197,8 @@ app.command(cls=Verb, short_help="Rank checkpoints: from which should RL start?"
 def report(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Result folders, side by side.")],
     out: Annotated[
-        Path | None, typer.Option("--out", help="HTML file.", show_default="DIR/report.html")
+        Path | None,
+        typer.Option("--out", help="HTML file.", show_default="DIR/report.html; of several, comparison.html"),
     ] = None,
     pdf: Annotated[
         bool, typer.Option("--pdf", help="A PDF beside it, complete; takes a minute or more.")

@@ -220,15 +220,22 @@ def test_analyze_prints_verdict_and_table_and_writes_nothing_without_out(
 
 
 @pytest.mark.slow
-def test_a_run_is_analysed_and_reported(valuelens, trained, tmp_path):
+def test_a_run_is_analysed_and_reported(valuelens, trained, tmp_path, monkeypatch):
     out = tmp_path / "results"
-    assert valuelens("analyze", trained, "--num-tasks", "16", "--out", out, "--jobs", "1")[0] == 0
+    status, _, said = valuelens("analyze", trained, "--num-tasks", "16", "--out", out, "--jobs", "1")
+    assert status == 0
+    assert said.endswith(f"valuelens: the report is at {out / 'report.html'}\n")
     assert {"result.json", "arrays.safetensors", "tables", "figures", "report.html"} <= {
         p.name for p in out.iterdir()
     }
     assert any((out / "figures").glob("*.svg"))
     assert valuelens("report", out, "--out", tmp_path / "report.html")[0] == 0
     assert "<html" in (tmp_path / "report.html").read_text()
+    shutil.copytree(out, tmp_path / "again")
+    own = (out / "report.html").read_bytes()
+    monkeypatch.chdir(tmp_path)
+    assert valuelens("report", out, tmp_path / "again")[1] == "The report is at comparison.html\n"
+    assert (out / "report.html").read_bytes() == own
     outcome = valuelens("analyze", trained, "--num-tasks", "17", "--out", out)
     assert_refused(outcome, "num_tasks must be 17", "found 16")
 
@@ -334,8 +341,9 @@ def test_a_corrupt_checkpoint_of_a_run_exits_3(trained, tmp_path, valuelens):
         code, out, err = valuelens(*asked)
         assert code == 3
         assert "skipped: every question of seed-0/step-00000020: a weight file must be readable" in out
-        assert err.count("\n") == 1
-        assert err.startswith(
+        where, lost = err.splitlines()
+        assert where == f"valuelens: the report is at {tmp_path / 'out' / 'report.html'}"
+        assert lost.startswith(
             "valuelens: skipped as unusable: a weight file must be readable and whole; found "
         )
     assert (tmp_path / "out" / "report.html").exists()

@@ -9,9 +9,11 @@ from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
 from valuelens.analyses import Result
+from valuelens.analyses.impact import RIVALS
 from valuelens.analyses.report._prediction_figures import (
     PILOTS,
     best_rival,
+    cheapest_rivals,
     correlation_words,
     correlations,
     forest_figure,
@@ -61,7 +63,11 @@ def test_the_rival_is_the_one_that_was_judged_best(ranked_result: Make) -> None:
     result = ranked_result()
     (found,) = result.find("spearman_difference", predictor="impact", target="gain", chosen="once")
     assert best_rival(result) == found.index["rival"]
-    assert best_rival(ranked_result(checkpoints=6)) == "reward"
+    few = ranked_result(checkpoints=6)
+    prices = {f.index["predictor"]: f.estimate for f in few.find("regret", target="gain", series="pooled")}
+    least = min(prices[name] for name in RIVALS)
+    assert cheapest_rivals(few, "gain") == [name for name in RIVALS if prices[name] == least]
+    assert best_rival(few) == cheapest_rivals(few, "gain")[0]
 
 
 def test_few_checkpoints_have_no_correlation_and_say_why(ax: Axes, ranked_result: Make) -> None:
