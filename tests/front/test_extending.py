@@ -127,7 +127,9 @@ def test_a_mistyped_name_is_told_and_changed_code_is_another_request(
     code.write_text(f"{before}\n# changed\n", encoding="utf-8")
     with pytest.raises(AssertionError):
         call(*asked)
-    assert "a result of the same request is continued: installed.order.sha256 must be" in capsys.readouterr().err
+    assert (
+        "a result of the same request is continued: installed.order.sha256 must be" in capsys.readouterr().err
+    )
     code.write_text(before, encoding="utf-8")
 
 
