@@ -53,7 +53,16 @@ def headline(result: Result) -> str:
             if has_failed(main)
             else "Whether this model evaluates states cannot be told from these tasks."
         )
-    return f"{said}{_over_seeds(result)}"
+    return f"{said}{_over_seeds(result)}{_rule_words(main) if learned else ''}"
+
+
+def _rule_words(main: Result) -> str:
+    """Which rule the layers follow, for the headline; empty where that was not asked."""
+    rule = _on_rule(main)
+    if rule is None:
+        return ""
+    doubt = ", which is not sure" if rule.sure == "not sure" else ""
+    return f" Its layers follow {rule.answer[0].lower()}{rule.answer[1:]}{doubt}."
 
 
 def answers(result: Result) -> list[Answer]:

@@ -81,6 +81,19 @@ def test_seeds_are_counted_in_the_headline() -> None:
     )
 
 
+def test_the_headline_names_the_rule_of_a_model_that_learned() -> None:
+    def told(name: str, lead: tuple[float, float], *errors: tuple[float, float]) -> str:
+        margin = found("algorithm_margin", sum(lead) / 2, lead, rule="softmax TD", other="linear TD")
+        named = found("algorithm", name, control=("redrawn weights", "none"))
+        return headline(result(*values(*errors).findings, named, margin))
+
+    good, poor = ((0.1, 0.2), (0.8, 0.9)), ((1.1, 1.5), (-0.2, 0.1))
+    assert told("softmax TD", (0.1, 0.2), *good).endswith("in context. Its layers follow softmax TD.")
+    assert told("softmax TD", (-0.1, 0.2), *good).endswith("follow softmax TD, which is not sure.")
+    assert told("none of these", (0.1, 0.2), *good).endswith("follow none of the rules that were tried.")
+    assert "follow" not in told("softmax TD", (0.1, 0.2), *poor)
+
+
 def test_a_named_rule_is_sure_where_its_lead_is() -> None:
     def named(name: str, lead: tuple[float, float]) -> Answer:
         margin = found("algorithm_margin", sum(lead) / 2, lead, rule="softmax TD", other="linear TD")
