@@ -277,6 +277,12 @@ def test_the_verdict_on_a_run_is_on_its_last_checkpoint() -> None:
     assert learned_values(run, checkpoint="step-00000000") is False
 
 
+def test_an_interval_of_a_verdict_never_reads_as_a_point() -> None:
+    narrow = result(*errors((0.9, 1.2), (-0.00056, 0.00087)))
+    assert "of the differences within a chain (-0.001 to 0.001)" in verdict(narrow)
+    assert "(95 % interval 0.90 to 1.20)" in verdict(narrow)
+
+
 def limit(word: str, *numbers: float | None) -> Finding:
     return Finding(
         name="bottleneck",

@@ -79,6 +79,7 @@ def test_many_layers_are_three_and_other_layers_are_not_compared() -> None:
     (mixed,) = comparisons({"a": model(0.1, layers=2), "b": replace(tied, findings=tuple(alike))})
     (group,) = (group for group in mixed.groups if "cosine" in group.head)
     assert group.place == "first to last layer"
+    assert [line.interval for line in group.lines] == ["none: nothing is sampled"] * 2
     assert [line.tells for line in group.lines] == ["not compared: other layers"] * 2
     assert group.lines[0].control == "1 (constant predictor)"
 
