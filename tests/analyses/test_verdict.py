@@ -318,6 +318,21 @@ def test_the_verdict_names_the_limit_with_what_it_costs() -> None:
     assert "limits" not in verdict(result(limit("none", 0.08, 0.08, 0.08, 0.08)))
 
 
+def test_the_verdict_tells_which_form_of_softmax_td_was_read_or_fitted() -> None:
+    read = weight("opaque_reading", "not decodable")
+    assert verdict(result(read)) == (
+        "Its residual stream read for weighted softmax TD with one step size: not decodable."
+    )
+    rules = [
+        weight("rule_error", error, rule=rule, scored="end to end")
+        for rule, error in (("weighted softmax TD", 0.011), ("linear TD", 0.5))
+    ]
+    assert verdict(result(weight("algorithm", "none of these"), *rules)).endswith(
+        "end to end weighted softmax TD with three free weights comes closest, missing 0.011 of its squared last "
+        "values."
+    )
+
+
 def test_the_verdict_warns_of_depth_beyond_the_trained() -> None:
     assert "At 60 layers instead of 10 its error is 35.5 times as large" in verdict(result(grown(35.53)))
     assert "must not be run deeper" in verdict(result(grown(None)))

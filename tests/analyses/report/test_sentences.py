@@ -154,6 +154,13 @@ def test_recommendations_rest_on_checkpoints() -> None:
     assert text.endswith("(256 checkpoints; our definition).")
 
 
+def test_the_order_of_properties_is_no_median_of_one_seed() -> None:
+    text = sentence(finding("emergence_order", estimate=["a", "b"], interval=None, reasons={"interval": "-"}))
+    assert text.startswith(
+        "Properties appear in this order, by their step (of several seeds the median): (1) a; (2) b"
+    )
+
+
 def test_unidentified_is_said_with_its_reason() -> None:
     found = finding("sign_pattern", estimate="unidentified", interval=None, reasons={"interval": "-"})
     assert is_missing(found)
