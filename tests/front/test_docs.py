@@ -115,6 +115,19 @@ def test_every_how_to_ends_with_the_number_that_it_printed(page: Path) -> None:
     assert re.search(r"\d|True", fences[-1][1])
 
 
+@pytest.mark.parametrize("page", HOW_TOS, ids=lambda page: page.stem)
+def test_every_how_to_stands_alone(page: Path) -> None:
+    """Whatever a block reads, a command or a block above it on the same page has made."""
+    path = re.compile(r"\b(?:runs|series|results)/\w+|\b\w+\.(?:csv|parquet|py)\b")
+    made = {"metrics.parquet", "scores.parquet"}  # parts of a folder that is named before them
+    for kind, block in re.findall(r"^```(sh|python)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        made |= set(re.findall(r"(?:^# |\.to_csv\(\"|\.to_parquet\(\")(\w+\.\w+)", block))
+        for line in block.splitlines() if kind == "sh" else [block]:
+            assert set(path.findall(re.sub(r"--out \S+", "", line))) - made == set()
+            made |= set(re.findall(r"--out (\S+)", line))
+    assert len(made) > 2
+
+
 def standings() -> dict[str, set[str]]:
     """By name of a finding: where its definition comes from, as the page of findings has it."""
     words = {"our definition": "choice", "derived": "derived", "audit": "audit", "source": "source"}
@@ -163,7 +176,11 @@ def test_every_picture_is_shown_with_words_and_all_are_small() -> None:
     pages = "".join(
         page.read_text() for page in (ROOT / "README.md", DOCS / "gallery.md", DOCS / "tutorial.md")
     )
-    shown = re.findall(r"!\[([^\]]*)\]\((?:docs/)?pictures/([\w-]+\.webp)\)", pages)
+    shown = re.findall(r"!\[([^\]]*)\]\(pictures/([\w-]+\.webp)\)", pages)
+    shown += [
+        (words, name)
+        for name, words in re.findall(r'<img src="docs/pictures/([\w-]+\.webp)" [^>]*alt="([^"]+)"', pages)
+    ]
     assert {name for _, name in shown} == {file.name for file in DOCS.glob("pictures/*")}
     assert all(len(words) > 30 for words, _ in shown)
     assert sum(file.stat().st_size for file in DOCS.glob("pictures/*")) < 600_000
