@@ -214,7 +214,9 @@ def _spread(model: str, findings: list[Finding]) -> Line:
     return Line(
         model=model,
         estimate=" | ".join(_of_series(f) + shown(f) for f in findings),
-        interval=" | ".join(shown_interval(f) or "none" for f in findings),
+        interval=" | ".join(shown_interval(f) or "none" for f in findings)
+        if any(f.interval for f in findings)
+        else f"none: {findings[0].reasons.get('interval', '')}",
         control=f"{' | '.join(dict.fromkeys(controls))} ({name})" if controls else "",
         tells=f"not compared: other {'layers' if any('layer' in f.index for f in findings) else 'series'}",
     )
