@@ -77,16 +77,19 @@ def _on_groups(result: Result) -> Answer | None:
     reward, best = first_of(result, "reward"), value_of(first_of(result, "best_of_k"))
     mean = value_of(reward)
     sampled = objective_of(result) == "reward"
-    found = f"{share:.0%} of the groups have equal {'sampled ' if sampled else ''}rewards"
+    share_of = f"of the groups have equal {'sampled ' if sampled else ''}rewards"
+    found = f"{share:.0%} {share_of}"
     found += f"; mean reward {readable(mean)}" if mean is not None else ""
     found += f", best of several rollouts {readable(best)}" if mean is not None and best is not None else ""
     return Answer(
         question=f"Can {'the sampled rewards of ' if sampled else ''}these rollouts teach anything?",
         answer="No" if share == 1 else "Yes" if share < 0.5 else "Little",
         found=found,
-        control=control_words(reward or flat),
+        control=f"of the mean reward, {control_words(reward)}" if reward else control_words(flat),
         sure="no interval" if flat.interval is None else surely(flat, 0.5),
-        why=limits(flat, "groups"),
+        why=limits(flat, "groups")
+        if flat.interval is None
+        else f"{flat.interval[0]:.0%} to {flat.interval[1]:.0%} {share_of} (95 % interval, over {flat.n:,} groups)",
     )
 
 
@@ -179,14 +182,23 @@ def _on_locality(result: Result) -> Answer | None:
     share = value_of(local)
     if local is None or share is None:
         return None
+    why = limits(local, "groups")
+    if local.interval is not None:
+        low, high = (_later(end) for end in reversed(local.interval))
+        why = f"95 % interval {low} to {high} from later tokens, over {local.n:,} groups"
     return Answer(
         question="Does credit come from later tokens?",
-        answer=f"{max(0.0, 1 - share):.0%} of it",
-        found=f"{_place(result, local)} {share:.0%} of a costate concern the next token alone",
-        control=control_words(local, "{:.0%}".format),
+        answer=f"{_later(max(0.0, min(1.0, share)))} of it",
+        found=f"{_place(result, local)}; the other {share:.0%} of a costate concern the next token alone",
+        control=control_words(local, lambda own: f"{_later(own)} of it from later tokens"),
         sure=surely(local, 1),
-        why=limits(local, "groups"),
+        why=why,
     )
+
+
+def _later(own: float) -> str:
+    """What is left of a costate beside the share of its own token, so that all numbers of the card have one scale."""
+    return f"{1 - own:.0%}"
 
 
 def _on_hops(result: Result) -> Answer | None:

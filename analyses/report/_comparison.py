@@ -26,7 +26,7 @@ _COMPARED: dict[str, _Compared] = {
         ("cosine with the TD direction", "weight_cosine", {}),
         ("effective discount", "effective_discount", {}),
         ("algorithm", "algorithm", {}),
-        ("updates explained by TD", "reparameterisation_r2", {"fit": "weights"}),
+        ("updates explained by TD with three free weights (R2)", "reparameterisation_r2", {"fit": "weights"}),
         ("attention to itself (kernel diagonal)", "kernel_diagonal_mean", {}),
         ("margin of Assumption 5.1", "assumption_margin", {}),
     ),

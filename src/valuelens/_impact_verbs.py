@@ -9,7 +9,9 @@ import pandas as pd
 from transformers.utils import logging
 
 from valuelens._interrupt import answers, interruptible
+from valuelens._kinds import refuse_other
 from valuelens._lm_verbs import named_task
+from valuelens._tables import fitted
 from valuelens._terminal import Told, bar, say, silent_downloads
 from valuelens._verbs import cleared, drawn, processes, writable
 from valuelens.analyses import Result, RolloutSource
@@ -46,6 +48,7 @@ _SHOWN = {
 def impact(given: Mapping[str, Any], *, progress: bool) -> Result:
     """Rank checkpoints, and write result, figures and report where `--out` asks for it."""
     out = given.get("out")
+    refuse_other("impact", *given["models"])
     writable(out)
     jobs = processes(given.get("jobs"), None)
 
@@ -54,7 +57,7 @@ def impact(given: Mapping[str, Any], *, progress: bool) -> Result:
 
     why = "nothing is kept yet" if out else "nothing is kept without --out"
     with (
-        interruptible(lambda: answers(out), why) as keeper,
+        interruptible(lambda: answers(out), why, out=out) as keeper,
         bar("impact", show=progress) as told,
         _one_bar(show=progress),
     ):
@@ -139,7 +142,7 @@ def _ranking(result: Result) -> str:
             means.reindex(at).gain.values,
             means.reindex(at).reward_after.values,
         )
-    return table.to_string(index=False, na_rep="-", float_format=lambda x: f"{x:.4g}")
+    return fitted(table)
 
 
 def _config(given: Mapping[str, Any]) -> ImpactConfig:

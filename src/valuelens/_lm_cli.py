@@ -155,7 +155,12 @@ def costates(
         str, choice("--scale-rewards", "Divide advantages by a deviation: none, group, batch.")
     ] = "none",
     baseline: Annotated[
-        str, choice("--baseline", "Subtracted from rewards: group-mean or leave-one-out.")
+        str,
+        choice(
+            "--baseline",
+            "Subtracted from rewards: group-mean or leave-one-out, n/(n-1) times it; without --loss-type and "
+            "--scale-rewards that factor is put in, so both give the same.",
+        ),
     ] = "group-mean",
     num_items: NumItems = None,
     num_labels: NumLabels = None,
@@ -194,10 +199,10 @@ def costates(
     """
     given = {key: value for key, value in locals().items() if value is not None}
     with hushed(quiet=quiet):
-        from valuelens import _lm_verbs, _verbs
+        from valuelens import _lm_verbs, _tables
 
         result, file = _lm_verbs.costates(given, progress=not (quiet or as_json))
-    emit(result.summary(), _verbs.result_lines(result, quiet=quiet), as_json=as_json)
+    emit(result.summary(), _tables.result_lines(result, quiet=quiet), as_json=as_json)
     say_where(out, quiet=quiet or as_json)
     if file and not quiet:
         say(f"the task {task} was imported from {file}")

@@ -12,6 +12,7 @@ import pandas as pd
 from valuelens import analyses
 from valuelens._clearing import refuse_foreign
 from valuelens._interrupt import answers, checkpoints, interruptible
+from valuelens._kinds import refuse_other
 from valuelens._terminal import bar, phases
 from valuelens._verbs import checked, cleared, drawn, options_of, stepped, writable
 from valuelens.analyses import Result
@@ -36,10 +37,10 @@ def pretrain_lm(given: Mapping[str, Any], *, progress: bool) -> dict[str, Any]:
     task = lm.find_task(config.corpus.task, **sizes)
     lm.pretraining_task(config.corpus.task, **sizes)
     out, num_seeds = given["out"], given["num_seeds"]
-    jobs = checked(given)
+    jobs = checked("pretrain-lm", given)
     started, total = time.monotonic(), config.train.steps * num_seeds
     with (
-        interruptible(lambda: checkpoints(out)) as keeper,
+        interruptible(lambda: checkpoints(out), out=out) as keeper,
         bar("pretrain-lm", show=progress) as told,
     ):
         keeper.cleared = cleared(given)
@@ -95,6 +96,7 @@ def costates(given: Mapping[str, Any], *, progress: bool) -> tuple[Result, str |
         full=given["full"],
         seed=given["seed"],
     )
+    refuse_other("costates", given["model"])
     out, afresh = given.get("out"), given["overwrite"]
     writable(out)
     if afresh and out is not None:

@@ -1,6 +1,7 @@
 """What each verb does, between the parsed command line and the library."""
 
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from joblib import Parallel, delayed
 from valuelens import _interrupt, analyses
 from valuelens._clearing import clear
 from valuelens._interrupt import interruptible
+from valuelens._kinds import refuse_occupied, refuse_other
 from valuelens._terminal import Told, bar, phases
 from valuelens.analyses import Result, impact
 from valuelens.analyses.report import (
@@ -33,6 +35,9 @@ _SERIES, _SERIES_STEPS = "label-copy", 600
 _SECONDS = {_SERIES: 35.0, "tied": 55.0, "untied-full": 30.0}
 """What the parts of the demo take, about: only the time left is told by it."""
 
+_OF_A_RUN = {"emergence": "From which optimiser step on does each property last? (on a run)"}
+"""Questions on a whole run, in the words of the report."""
+
 _Part = tuple[str, Result, list[Picture]]
 """Of the demo: its name, its result and its figures."""
 
@@ -48,10 +53,10 @@ def pretrain(given: Mapping[str, Any], *, progress: bool) -> dict[str, Any]:
     )
     icrl.resolve_task(config.task)
     out, num_seeds = given["out"], given["num_seeds"]
-    jobs = checked(given)
+    jobs = checked("pretrain", given)
     started, total = time.monotonic(), config.train.steps * num_seeds
     with (
-        interruptible(lambda: _interrupt.checkpoints(out)) as keeper,
+        interruptible(lambda: _interrupt.checkpoints(out), out=out) as keeper,
         bar("pretrain", show=progress) as told,
     ):
         keeper.cleared = cleared(given)
@@ -91,6 +96,18 @@ def questions() -> list[str]:
     return [*analyses.ANALYSES, *analyses.RUN_ANALYSES, *analyses.installed_names()]
 
 
+def question_lines() -> list[str]:
+    """A line for each: its name, what is asked, and of installed packages that it is theirs."""
+    asked = {name: _first_sentence(each.introduction) for name, each in analyses.ANALYSES.items()} | _OF_A_RUN
+    names = questions()
+    width = max(map(len, names))
+    return [f"{name:{width}}  {asked.get(name, 'of an installed package')}" for name in names]
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=[.?]) ", text, maxsplit=1)[0]
+
+
 def analyze(given: Mapping[str, Any], *, progress: bool) -> Result:
     """Analyse, and write result, figures and report where `--out` asks for it."""
     if given.get("path") is None:
@@ -98,6 +115,8 @@ def analyze(given: Mapping[str, Any], *, progress: bool) -> Result:
     if given["device"] != "cpu":
         found = f"found {given['device']!r}"
         raise InputError("in-context models are measured on the cpu", found, "option --device")
+    if not given.get("adapter"):
+        refuse_other("analyze", given["path"])
     out = given.get("out")
     writable(out)
 
@@ -106,7 +125,7 @@ def analyze(given: Mapping[str, Any], *, progress: bool) -> Result:
 
     why = "nothing is kept yet" if out else "nothing is kept without --out"
     with (
-        interruptible(lambda: _interrupt.answers(out), why) as keeper,
+        interruptible(lambda: _interrupt.answers(out), why, out=out) as keeper,
         bar("analyze", show=progress) as told,
     ):
         result = analyses.analyze(
@@ -129,11 +148,6 @@ def analyze(given: Mapping[str, Any], *, progress: bool) -> Result:
     return result
 
 
-def result_lines(result: Result, *, quiet: bool = False) -> list[str]:
-    """Verdict and table of findings for people."""
-    return [result.verdict if quiet else str(result)]
-
-
 def imported(result: Result) -> str | None:
     """Which code of other packages a result was measured by, and where it stands; none without any."""
     adapter = result.provenance.get("adapter")
@@ -152,6 +166,7 @@ def report(folders: list[Path], out: Path | None, *, pdf: bool = False, progress
     """One report of several results: the page, and the same as a PDF where it is asked for."""
     if pdf:
         require_pdf()  # before any work
+    refuse_other("report", *folders)
     named = {str(folder): folder for folder in folders}
     with (
         interruptible(_interrupt.nothing, "an older report is kept as it was, if there is one"),
@@ -179,7 +194,7 @@ def demo(out: Path, *, seed: int, jobs: int | None, overwrite: bool, progress: b
         _part_config(name, seed)
     _series_configs(seed)
     with (
-        interruptible(lambda: _interrupt.parts(out)) as keeper,
+        interruptible(lambda: _interrupt.parts(out), out=out) as keeper,
         bar("demo", show=progress) as told,
     ):
         if overwrite:
@@ -285,13 +300,15 @@ def _described(name: str) -> str:
     return f"{model.weights} weights, {model.num_layers} {'tied' if model.tied else 'untied'} layers"
 
 
-def checked(given: Mapping[str, Any]) -> int:
+def checked(verb: str, given: Mapping[str, Any]) -> int:
     """Refuse what a training cannot do before anything is removed for it; its processes."""
     device(given["device"])
     if given["num_seeds"] < 1:
         found = f"found {given['num_seeds']}"
         raise InputError("there must be at least one seed", found, "option --num-seeds")
     writable(given["out"])
+    if not given["overwrite"]:
+        refuse_occupied(verb, given["out"])
     return processes(given.get("jobs"), given["num_seeds"])
 
 

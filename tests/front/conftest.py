@@ -1,4 +1,4 @@
-"""Follow a page of the documentation as its reader would, and hold what is printed beside what the page shows."""
+"""The command line in this process; a page of the documentation followed as its reader would, and what it prints."""
 
 import io
 import os
@@ -17,6 +17,22 @@ from valuelens import cli
 
 _FENCE = re.compile(r"^(`{3,})(\w+)\n(.*?)^\1\s*$", re.MULTILINE | re.DOTALL)
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?|-?\.\d+")
+
+
+@pytest.fixture
+def valuelens(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, str, str]]:
+    """Exit code, stdout and stderr of `valuelens ARGUMENTS`, in this process."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["valuelens", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        printed = capsys.readouterr()
+        return int(stop.value.code or 0), printed.out, printed.err
+
+    return run
 
 
 @pytest.fixture

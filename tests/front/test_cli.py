@@ -17,25 +17,10 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from valuelens import cli
+from valuelens.analyses.report._notes import INTRODUCTIONS
 from valuelens.models.icrl import RunConfig
 
 SMALL = ["--num-layers", "2", "--steps", "20", "--batch-size", "8", "--num-checkpoints", "3"]
-
-
-def run(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str
-) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of `valuelens ARGUMENTS`, in this process."""
-    monkeypatch.setattr(sys, "argv", ["valuelens", *arguments])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    captured = capsys.readouterr()
-    return int(stop.value.code or 0), captured.out, captured.err
-
-
-@pytest.fixture
-def valuelens(capsys, monkeypatch):
-    return lambda *arguments: run(capsys, monkeypatch, *map(str, arguments))
 
 
 @pytest.fixture(scope="module")
@@ -244,7 +229,13 @@ def test_the_questions_are_listed(valuelens):
     code, out, _ = valuelens("analyze", "--list")
     names = ["slots", "distance", "reparameterisation", "diagonality", "convergence", "neu"]
     asked = [*names, "identify", "opaque", "credit", "generalisation", "emergence"]
-    assert (code, out.split()) == (0, asked)
+    assert code == 0
+    lines = [line.split(maxsplit=1) for line in out.splitlines()]
+    assert [name for name, _ in lines] == asked  # `awk '{print $1}'` takes them apart
+    assert all(re.fullmatch(r".*\?( \(on a run\))?", sentence) for _, sentence in lines)
+    assert lines[0][1] == "Does the model evaluate states?"
+    assert INTRODUCTIONS["training"].startswith(lines[-1][1].removesuffix(" (on a run)"))
+    assert json.loads(valuelens("analyze", "--list", "--json")[1]) == {"questions": asked}
 
 
 def test_version_and_help(valuelens):
