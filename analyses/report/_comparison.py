@@ -25,7 +25,7 @@ _COMPARED: dict[str, _Compared] = {
         ("cosine with the TD direction", "weight_cosine", {}),
         ("effective discount", "effective_discount", {}),
         ("algorithm", "algorithm", {}),
-        ("updates explained by TD", "reparameterisation_r2", {"fit": "weights"}),
+        ("updates explained by TD with three free weights (R2)", "reparameterisation_r2", {"fit": "weights"}),
         ("attention to itself (kernel diagonal)", "kernel_diagonal_mean", {}),
         ("margin of Assumption 5.1", "assumption_margin", {}),
     ),
@@ -214,7 +214,9 @@ def _spread(model: str, findings: list[Finding]) -> Line:
     return Line(
         model=model,
         estimate=" | ".join(_of_series(f) + shown(f) for f in findings),
-        interval=" | ".join(shown_interval(f) or "none" for f in findings),
+        interval=" | ".join(shown_interval(f) or "none" for f in findings)
+        if any(f.interval for f in findings)
+        else f"none: {findings[0].reasons.get('interval', '')}",
         control=f"{' | '.join(dict.fromkeys(controls))} ({name})" if controls else "",
         tells=f"not compared: other {'layers' if any('layer' in f.index for f in findings) else 'series'}",
     )

@@ -71,6 +71,14 @@ def test_a_page_is_no_wider_than_asked(front, verb, width):
     assert [line for line in wide if line.strip() not in examples] == []
 
 
+def test_two_baselines_are_said_to_give_the_same_where_they_do(front):
+    text = " ".join(page(front, "costates").split())
+    assert (
+        "leave-one-out, n/(n-1) times it; without --loss-type and --scale-rewards that factor is put in"
+        in text
+    )
+
+
 def test_defaults_stand_in_plain_brackets(front):
     text = " ".join(page(front, "pretrain").split())
     assert "[default: 10; 3 for linear, 4 for transformer]" in text

@@ -79,8 +79,25 @@ def test_many_layers_are_three_and_other_layers_are_not_compared() -> None:
     (mixed,) = comparisons({"a": model(0.1, layers=2), "b": replace(tied, findings=tuple(alike))})
     (group,) = (group for group in mixed.groups if "cosine" in group.head)
     assert group.place == "first to last layer"
+    assert [line.interval for line in group.lines] == ["none: nothing is sampled"] * 2
     assert [line.tells for line in group.lines] == ["not compared: other layers"] * 2
     assert group.lines[0].control == "1 (constant predictor)"
+
+
+def test_the_rule_that_explains_updates_is_named() -> None:
+    (side,) = comparisons({"a": fitted(0.9), "b": fitted(0.8)})
+    assert [group.head for group in side.groups] == ["updates explained by TD with three free weights (R2)"]
+
+
+def fitted(r2: float) -> Result:
+    """With one share of explained updates."""
+    found = Finding(
+        **{"name": "reparameterisation_r2", "estimate": r2, "unit": "1", "n": 64, "definition": "derived"},
+        index={"layer": 0, "fit": "weights"},
+        interval=(r2 - 0.01, r2 + 0.01),
+        control=Control(name="exchanged rewards", estimate=-6.56),
+    )
+    return Result(kind="in-context-rl", findings=(found,))
 
 
 def test_what_the_first_lacks_is_not_subtracted() -> None:
