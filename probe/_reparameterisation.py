@@ -18,7 +18,7 @@ from valuelens.probe._kernel import bilinear_scores, softmax_kernel
 from valuelens.probe._shown import Measured
 
 _RIDGE = 1e-14  # of the largest eigenvalue: deep layers move little, and their rule is a small one
-_CANCELS = 1e-13  # of the largest singular value
+_CANCELS = 500  # units of the last place, of the largest singular value
 _EXACT, _NEARLY = 1e-10, 1e-2
 _SHARPNESSES = (0.0, 1.0, 3.0, 9.0)
 _DAMPING = 1e-2
@@ -129,8 +129,9 @@ def fit_weights(data: UpdateData, A: Float[Tensor, "feature feature"]) -> LayerF
         A: Feature block.
     """
     design, target = rule_terms(data, A).flatten(0, 1), data.update.flatten()[:, None]
-    solved = torch.linalg.lstsq(design, target, rcond=_CANCELS, driver="gelsd")
-    return LayerFit(w=solved.solution[:, 0], A=A)
+    rcond = _CANCELS * torch.finfo(design.dtype).eps
+    solved = torch.linalg.lstsq(design.cpu(), target.cpu(), rcond=rcond, driver="gelsd")  # which GPUs lack
+    return LayerFit(w=solved.solution[:, 0].to(design.device), A=A)
 
 
 def update_r2_sums(data: UpdateData, fit: LayerFit) -> tuple[Float[Tensor, "batch"], Float[Tensor, "batch"]]:
