@@ -37,7 +37,7 @@ from valuelens.models.icrl import (
     load,
     one_thread,
 )
-from valuelens.models.lm import is_language_model
+from valuelens.models.lm import is_language_model, series
 
 
 def analyze(
@@ -73,7 +73,11 @@ def analyze(
     if not path.exists() and entry_of(path) is None:
         raise InputError("a checkpoint or run folder must exist", f"found nothing{nearest(path)}", str(path))
     if is_language_model(path):
-        found = "found a language model: `valuelens costates` is meant"
+        found = (
+            "found a series of language models: `valuelens impact` is meant"
+            if series(path)
+            else "found a language model: `valuelens costates` is meant"
+        )
         raise InputError("analyze takes in-context value learners", found, str(path))
     run = checkpoint_paths(path)
     places = [Place(each) for each in run] or [Place(CheckpointPath(path=path, seed=0, step=0), alone=True)]

@@ -132,7 +132,11 @@ def chosen_layers(expressions: tuple[str, ...], num_layers: int) -> list[int]:
         )
         if not 0 <= layer <= num_layers:
             must = f"a layer must lie in 0..{num_layers} ({num_layers} is after the final norm)"
-            raise InputError(must, f"found {expression} = {layer}", "option --layers")
+            raise InputError(
+                must,
+                f"found {expression}" + (f" = {layer}" if expression != str(layer) else ""),
+                "option --layers",
+            )
         layers.add(layer)
     if not layers:
         raise InputError("there must be a layer", "found none", "option --layers")

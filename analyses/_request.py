@@ -203,7 +203,7 @@ def finished(out: Path, asked: Mapping[str, object]) -> Result | None:
             raise InputError(
                 "the output must be a new folder or a result",
                 "found other files",
-                f"{out} (--overwrite starts afresh)",
+                f"{out} (name another folder)",
             )
         return None
     result = load_result(out)

@@ -158,16 +158,21 @@ class Result:
         table = pd.DataFrame(rows, columns=list(_COLUMNS), dtype=object)
         return table.astype({"low": float, "high": float, "n": int})
 
-    def __str__(self) -> str:
-        """Table, what was skipped, and the verdict, for a terminal."""
+    def readable(self) -> tuple[pd.DataFrame, list[str]]:
+        """The findings in words and four digits, and the lines below: long words, what was skipped, the verdict."""
         table, wide = _readable(self.table()), {}
         for row, finding in enumerate(self.findings):
-            if isinstance(finding.estimate, str) and len(finding.estimate) > _WIDE:
+            if _in_words(finding.estimate) and len(text := _short(finding.estimate)) > _WIDE:
+                wide[" ".join([finding.name, *_where(finding.index)])] = text
                 table.loc[row, "estimate"] = "(below)"
-                wide[finding.name] = finding.estimate
-        text = "" if table.empty else table.to_string(index=False, justify="left", max_colwidth=_CUT)
         words = [f"{name}: {estimate}" for name, estimate in wide.items() if estimate not in self.verdict]
-        return "\n".join((text, "", *words, *self._left_out(), self.verdict))
+        return table, [*words, *self._left_out(), self.verdict]
+
+    def __str__(self) -> str:
+        """Table, what was skipped, and the verdict, for a notebook."""
+        table, below = self.readable()
+        text = "" if table.empty else table.to_string(index=False, justify="left", max_colwidth=_CUT)
+        return "\n".join((text, "", *below))
 
     def __repr__(self) -> str:
         return str(self)
@@ -316,8 +321,12 @@ def _table_files(folder: Path) -> list[Path]:
 _COLUMNS = ("finding", "where", "estimate", "low", "high", "control", "control_name", "unit", "n")
 
 
+def _where(index: Mapping[str, object]) -> list[str]:
+    return [f"{key} {value}" for key, value in index.items()]
+
+
 def _row(finding: Finding) -> tuple[object, ...]:
-    where = " ".join(f"{key} {value}" for key, value in finding.index.items())
+    where = " ".join(_where(finding.index))
     control = (None, None) if finding.control is None else (finding.control.estimate, finding.control.name)
     ends = finding.interval or (None, None)
     return (finding.name, where, finding.estimate, *ends, *control, finding.unit, finding.n)
@@ -336,6 +345,10 @@ def _readable(table: pd.DataFrame) -> pd.DataFrame:
         for row in table.to_dict("records")
     ]
     return pd.DataFrame(rows)
+
+
+def _in_words(estimate: object) -> bool:
+    return isinstance(estimate, str) or (isinstance(estimate, list) and str in map(type, estimate))
 
 
 def _short(estimate: object) -> str:

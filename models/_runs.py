@@ -47,7 +47,7 @@ def claim(out: Path, ours: dict[str, Any], read: Callable[[Path], dict[str, Any]
         raise InputError(
             "the output must be a new folder or a run",
             "found other files",
-            f"{out} (--overwrite starts afresh)",
+            f"{out} (name another folder)",
         )
     with atomic_path(path) as temporary:
         temporary.write_text(json.dumps(ours, indent=2) + "\n", encoding="utf-8")

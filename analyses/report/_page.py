@@ -195,7 +195,12 @@ def _section(key: str, result: Result, main: Result, drawn: list[tuple[Markup, s
         return None
     opened, folded = _unfolded(shown)
     middle = [
-        Fold(title=f"{title}, {_counted(each)}", sentences=each, printed=title == _OTHERS)
+        Fold(
+            title=f"{title}, {_counted(each)}",
+            sentences=each,
+            printed=title == _OTHERS,
+            again=title not in (_OTHERS, _FOLDED["head_agreement"]),
+        )
         for title, each in folded.items()
     ]
     if key == "diagnosis" and (groups := groups_table(main)) is not None:
@@ -255,7 +260,8 @@ def _checkpoint_fold(key: str, result: Result, label: str) -> Fold | None:
     if not found:
         return None
     title = f"Checkpoint at {spoken(label)}, {_counted(found)}"
-    return Fold(title=title, sentences=[sentence(finding) for finding in found], table=findings_table(found))
+    words = [sentence(finding) for finding in found]
+    return Fold(title=title, sentences=words, table=findings_table(found), again=True)
 
 
 def _counted(found: Sequence[object]) -> str:

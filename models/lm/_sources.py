@@ -101,8 +101,9 @@ def is_language_model(path: Path) -> bool:
     Args:
         path: A folder or a file.
     """
-    if path.suffix == ".gguf" or (path / ADAPTER).is_file() or series(path):
-        return not is_in_context(path)
+    members = series(path)
+    if path.suffix == ".gguf" or (path / ADAPTER).is_file() or members:
+        return not any(is_in_context(each) for each in (path, *members[:1]))
     try:
         config = json.loads((path / CONFIG).read_text(encoding="utf-8"))
     except (OSError, ValueError):

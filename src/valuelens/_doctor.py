@@ -180,8 +180,10 @@ def _duration(language_model: Any, _: Any) -> str:
 
 def _described(model: str | Path, loaded: list[Any], told: Told) -> str:
     """What it is; a language model is left in `loaded`, with what a forward and a backward pass of it showed."""
+    from valuelens._kinds import refuse_other
     from valuelens.models.lm import is_in_context, load_language_model, soundness
 
+    refuse_other("doctor", model)
     if is_in_context(model):
         return _learner(Path(model))
     language_model = load_language_model(model, progress=partial(told, f"loading {model}"))

@@ -25,7 +25,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("valuelens analyze runs/default/checkpoints/step-00002000", "one checkpoint; only prints"),
         ("valuelens analyze runs/default --only slots,distance --json", "two questions, as data"),
         ("valuelens analyze weights.pt --adapter mypackage.nets:load", "your own network: its algorithm"),
-        ("valuelens analyze --list", "names of the questions"),
+        ("valuelens analyze --list", "the questions, by name"),
     ),
     "pretrain-lm": (
         ("valuelens pretrain-lm --out series/copy", "label copying: 14 checkpoints in a minute"),
@@ -110,6 +110,15 @@ SECTIONS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 """Options by the section they stand in; what is in none stands last."""
 
+PLACEHOLDERS = {
+    **{"only": "NAME,...", "layers": "LAYER,...", "layer": "LAYER", "revisions": "NAME,..."},
+    **{"rollouts": "PATH", "reward_targets": "COLUMN", "base": "MODEL", "scheduler": "ADDRESS"},
+    **{"out": "DIR", "device": "DEVICE"},
+}
+"""What stands for the value of an option, where it is not its kind."""
+
+_KINDS = {"int": "N", "int range": "N", "float": "NUMBER", "path": "PATH"}
+
 WIDTH = 100
 SETTINGS: dict[str, Any] = {"max_content_width": WIDTH}
 
@@ -117,10 +126,14 @@ SETTINGS: dict[str, Any] = {"max_content_width": WIDTH}
 class Verb(TyperCommand):
     """A verb whose options stand in sections, with examples below."""
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Arguments by their names: in brackets if they may be left out."""
+        return [re.sub(r"^\{(.*)\}$", r"\1", _once(piece)) for piece in super().collect_usage_pieces(ctx)]
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Arguments, then the sections."""
         records = {
-            (param.param_type_name, param.name): (first, _default(second))
+            (param.param_type_name, param.name): (_placeholder(param, first), _default(second))
             for param in self.get_params(ctx)
             if (record := param.get_help_record(ctx)) is not None
             for first, second in [record]
@@ -162,6 +175,22 @@ def _write_examples(verb: str, formatter: Any, title: str) -> None:
             formatter.write(f"  {line:<{longest}}  # {what}\n" if beside else f"  # {what}\n  {line}\n")
 
 
+def _placeholder(param: Any, text: str) -> str:
+    """What stands for a value, in capitals, not its type."""
+    name, bracket, kind = text.partition(" <")
+    if not bracket:
+        return text
+    if param.param_type_name == "argument":
+        return name
+    return f"{name} {PLACEHOLDERS.get(str(param.name)) or _KINDS.get(kind.rstrip('>'), 'NAME')}"
+
+
+def _once(text: str) -> str:
+    """Dots after the brackets only once."""
+    return re.sub(r"\.\.\.(\}|\])\.\.\.$", r"...\1", text)
+
+
 def _default(text: str) -> str:
-    """Without the parentheses around defaults that are told in words."""
+    """Without the parentheses around defaults that are told in words, and with limits in words."""
+    text = re.sub(r"\bx>=(\d+)\]", r"at least \1]", text)
     return re.sub(r"\[default: \((.*)\)(; required)?\]", r"[default: \1\2]", text)

@@ -9,9 +9,12 @@ import pandas as pd
 from transformers.utils import logging
 
 from valuelens._interrupt import answers, interruptible
+from valuelens._kinds import refuse_other
 from valuelens._lm_verbs import named_task
-from valuelens._terminal import Told, bar, say, silent_downloads
-from valuelens._verbs import cleared, drawn, processes, writable
+from valuelens._tables import fitted
+from valuelens._terminal import Told, bar, followed, say, silent_downloads
+from valuelens._verbs import cleared, processes, writable
+from valuelens._writing import drawn
 from valuelens.analyses import Result, RolloutSource
 from valuelens.analyses.impact import (
     Execution,
@@ -32,6 +35,9 @@ _SAMPLED = (
 _RUN_SECONDS = {"default": 3.5, "fast": 1.75, "long": 7.0}
 """What an RL run takes beside a score, about: only the time left is told by it."""
 
+_WRITING = 0.1
+"""The share of the time that figures and page take, about."""
+
 _SHOWN = {
     "reward": "reward",
     "reward_std": "std",
@@ -46,6 +52,7 @@ _SHOWN = {
 def impact(given: Mapping[str, Any], *, progress: bool) -> Result:
     """Rank checkpoints, and write result, figures and report where `--out` asks for it."""
     out = given.get("out")
+    refuse_other("impact", *given["models"])
     writable(out)
     jobs = processes(given.get("jobs"), None)
 
@@ -54,11 +61,12 @@ def impact(given: Mapping[str, Any], *, progress: bool) -> Result:
 
     why = "nothing is kept yet" if out else "nothing is kept without --out"
     with (
-        interruptible(lambda: answers(out), why) as keeper,
+        interruptible(lambda: answers(out), why, out=out) as keeper,
         bar("impact", show=progress) as told,
         _one_bar(show=progress),
     ):
-        told("reading checkpoints", 0, 0)
+        ranking, writing = followed(told, 0.0 if out is None else _WRITING)
+        ranking("reading checkpoints", 0, 0)
         found = members(given["models"], given.get("revisions"))
         config, sources = _config(given), _sources(given, found)
         if (task := sources[0].task) and task.file and not given["quiet"]:
@@ -74,10 +82,10 @@ def impact(given: Mapping[str, Any], *, progress: bool) -> Result:
             ready=ready,
         )
         result = impact_run(
-            found, sources, config, out=out, execution=execution, progress=_paced(told, config, len(found))
+            found, sources, config, out=out, execution=execution, progress=_paced(ranking, config, len(found))
         )
         if out is not None:
-            drawn({_title(given["models"]): result}, out, told)
+            drawn({_title(given["models"]): result}, out, writing)
     return result
 
 
@@ -139,7 +147,7 @@ def _ranking(result: Result) -> str:
             means.reindex(at).gain.values,
             means.reindex(at).reward_after.values,
         )
-    return table.to_string(index=False, na_rep="-", float_format=lambda x: f"{x:.4g}")
+    return fitted(table)
 
 
 def _config(given: Mapping[str, Any]) -> ImpactConfig:

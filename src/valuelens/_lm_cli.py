@@ -199,10 +199,10 @@ def costates(
     """
     given = {key: value for key, value in locals().items() if value is not None}
     with hushed(quiet=quiet):
-        from valuelens import _lm_verbs, _verbs
+        from valuelens import _lm_verbs, _tables
 
         result, file = _lm_verbs.costates(given, progress=not (quiet or as_json))
-    emit(result.summary(), _verbs.result_lines(result, quiet=quiet), as_json=as_json)
+    emit(result.summary(), _tables.result_lines(result, quiet=quiet), as_json=as_json)
     say_where(out, quiet=quiet or as_json)
     if file and not quiet:
         say(f"the task {task} was imported from {file}")

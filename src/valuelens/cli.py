@@ -12,6 +12,7 @@ from valuelens._complete import models as hub_models
 from valuelens._help import SETTINGS, Front, Verb
 from valuelens._interrupt import Interrupted, command
 from valuelens._lm_cli import costates, impact, pretrain_lm
+from valuelens._mistyped import mistyped
 from valuelens._options import (
     Device,
     Jobs,
@@ -141,7 +142,9 @@ def analyze(
     only: Annotated[
         str, choice("--only", "Questions, separated by commas; all if empty (see --list).", questions)
     ] = "",
-    list_: Annotated[bool, typer.Option("--list", help="List the questions and exit.")] = False,
+    list_: Annotated[
+        bool, typer.Option("--list", help="List what --only takes, each with its question, and exit.")
+    ] = False,
     adapter: Annotated[
         str,
         typer.Option(
@@ -158,7 +161,14 @@ def analyze(
         str, choice("--dtype", "Precision of the measurements: float64 or float32.", named(PRECISIONS))
     ] = "float64",
     seed: Seed = 0,
-    device: Device = "cpu",
+    device: Annotated[
+        str,
+        typer.Option(
+            "--device",
+            help="cpu alone: models of this size are measured there.",
+            autocompletion=named(("cpu",)),
+        ),
+    ] = "cpu",
     jobs: Annotated[int, typer.Option("--jobs", help="Processes; worth it for long runs.", min=1)] = 1,
     out: Out = None,
     overwrite: Overwrite = False,
@@ -171,13 +181,13 @@ def analyze(
     """
     given = {key: value for key, value in locals().items() if value is not None}
     with hushed(quiet=quiet):
-        from valuelens import _verbs
+        from valuelens import _tables, _verbs
 
         result = None if list_ else _verbs.analyze(given, progress=not (quiet or as_json))
     if result is None:
-        emit({"questions": _verbs.questions()}, _verbs.questions(), as_json=as_json)
+        emit({"questions": _verbs.questions()}, _verbs.question_lines(), as_json=as_json)
         return
-    emit(result.summary(), _verbs.result_lines(result, quiet=quiet), as_json=as_json)
+    emit(result.summary(), _tables.result_lines(result, quiet=quiet), as_json=as_json)
     say_where(out, quiet=quiet or as_json)
     if (said := _verbs.imported(result)) and not quiet:
         say(said)
@@ -198,7 +208,12 @@ def report(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Result folders, side by side.")],
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="HTML file.", show_default="DIR/report.html; of several, comparison.html"),
+        typer.Option(
+            "--out",
+            metavar="FILE.html",
+            help="Where to write it; folders on the way are made.",
+            show_default="DIR/report.html; of several, comparison.html",
+        ),
     ] = None,
     pdf: Annotated[
         bool, typer.Option("--pdf", help="A PDF beside it, complete; takes a minute or more.")
@@ -236,7 +251,7 @@ def demo(
 def doctor(
     model: Annotated[
         Path | None,
-        typer.Argument(metavar="[MODEL]", help="A checkpoint to try.", autocompletion=hub_models),
+        typer.Argument(metavar="MODEL", help="A checkpoint to try.", autocompletion=hub_models),
     ] = None,
     as_json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Only what is not ok.")] = False,
@@ -257,7 +272,7 @@ def main() -> NoReturn:
     try:
         code = app(standalone_mode=False)
     except TyperException as error:
-        _fail(f"the command line must be understood; found {_told(error)}; see {_help()}")
+        _fail(mistyped(error, _verb_names(), sys.argv[1:]))
     except MistypedError as error:
         _fail(str(error))
     except Interrupted as stop:
@@ -276,20 +291,8 @@ def main() -> NoReturn:
     sys.exit(code or 0)
 
 
-def _told(error: TyperException) -> str:
-    """What was mistyped, the nearest name first."""
-    near = getattr(error, "possibilities", None)
-    if near:
-        return f"{error.message} (did you mean {near[0]}?)"
-    return error.format_message().rstrip(".")
-
-
-def _help() -> str:
-    verbs = [
-        command.name or command.callback.__name__ for command in app.registered_commands if command.callback
-    ]
-    asked = [arg for arg in sys.argv[1:] if arg in verbs]
-    return " ".join(["valuelens", *asked[:1], "--help"])
+def _verb_names() -> list[str]:
+    return [each.name or each.callback.__name__ for each in app.registered_commands if each.callback]
 
 
 def _fail(message: str) -> NoReturn:

@@ -17,25 +17,10 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from valuelens import cli
+from valuelens.analyses.report._notes import INTRODUCTIONS
 from valuelens.models.icrl import RunConfig
 
 SMALL = ["--num-layers", "2", "--steps", "20", "--batch-size", "8", "--num-checkpoints", "3"]
-
-
-def run(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str
-) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of `valuelens ARGUMENTS`, in this process."""
-    monkeypatch.setattr(sys, "argv", ["valuelens", *arguments])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    captured = capsys.readouterr()
-    return int(stop.value.code or 0), captured.out, captured.err
-
-
-@pytest.fixture
-def valuelens(capsys, monkeypatch):
-    return lambda *arguments: run(capsys, monkeypatch, *map(str, arguments))
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +44,15 @@ def copy_of(run: Path, to: Path, config: dict | None = None) -> Path:
     (to / "config.json").write_text(json.dumps(config or described))
     (to / "model.safetensors").write_bytes((checkpoint(run) / "model.safetensors").read_bytes())
     return to
+
+
+def assert_goes_on(shares: list[tuple[str, float]], what: str, *, least: int) -> None:
+    """Progress never falls back, and a part of it is told several times."""
+    done = [share for _, share in shares]
+    assert done == sorted(done)
+    assert 0.75 < done[-1] <= 1
+    assert len({share for doing, share in shares if doing == what}) >= least
+    shares.clear()
 
 
 def assert_refused(outcome: tuple[int, str, str], *parts: str) -> None:
@@ -187,6 +181,8 @@ class _Trap:
         (["analyze"], ["CKPT_OR_RUN"]),
         (["frobnicate"], ["frobnicate"]),
         (["report", "nowhere"], ["result.json", "nowhere"]),
+        (["report", "nowhere", "--out", "."], ["names its HTML file", "--out report.html", "option --out ."]),
+        (["report", "nowhere", "--out", "a.pdf"], ["names its HTML file", "--out a.html --pdf writes both"]),
         (["analyze", "w.pt", "--adapter", "mine"], ["package.module:Name", "found 'mine'", "--adapter"]),
         (["analyze", "w.pt", "--adapter", "nowhere.mine:Net"], ["on PYTHONPATH", "found no nowhere;"]),
         (["analyze", "w.pt", "--adapter", "json:Net"], ["json must have Net", "found no such name"]),
@@ -220,17 +216,19 @@ def test_analyze_prints_verdict_and_table_and_writes_nothing_without_out(
 
 
 @pytest.mark.slow
-def test_a_run_is_analysed_and_reported(valuelens, trained, tmp_path, monkeypatch):
+def test_a_run_is_analysed_and_reported(valuelens, trained, tmp_path, monkeypatch, shares):
     out = tmp_path / "results"
     status, _, said = valuelens("analyze", trained, "--num-tasks", "16", "--out", out, "--jobs", "1")
     assert status == 0
+    assert_goes_on(shares, "drawing figures", least=6)
     assert said.endswith(f"valuelens: the report is at {out / 'report.html'}\n")
     assert {"result.json", "arrays.safetensors", "tables", "figures", "report.html"} <= {
         p.name for p in out.iterdir()
     }
     assert any((out / "figures").glob("*.svg"))
-    assert valuelens("report", out, "--out", tmp_path / "report.html")[0] == 0
-    assert "<html" in (tmp_path / "report.html").read_text()
+    assert valuelens("report", out, "--out", tmp_path / "new" / "report.html")[0] == 0
+    assert_goes_on(shares, "drawing figures", least=6)
+    assert "<html" in (tmp_path / "new" / "report.html").read_text()
     shutil.copytree(out, tmp_path / "again")
     own = (out / "report.html").read_bytes()
     monkeypatch.chdir(tmp_path)
@@ -244,7 +242,13 @@ def test_the_questions_are_listed(valuelens):
     code, out, _ = valuelens("analyze", "--list")
     names = ["slots", "distance", "reparameterisation", "diagonality", "convergence", "neu"]
     asked = [*names, "identify", "opaque", "credit", "generalisation", "emergence"]
-    assert (code, out.split()) == (0, asked)
+    assert code == 0
+    lines = [line.split(maxsplit=1) for line in out.splitlines()]
+    assert [name for name, _ in lines] == asked  # `awk '{print $1}'` takes them apart
+    assert all(re.fullmatch(r".*\?( \(on a run\))?", sentence) for _, sentence in lines)
+    assert lines[0][1] == "Does the model evaluate states?"
+    assert INTRODUCTIONS["training"].startswith(lines[-1][1].removesuffix(" (on a run)"))
+    assert json.loads(valuelens("analyze", "--list", "--json")[1]) == {"questions": asked}
 
 
 def test_version_and_help(valuelens):

@@ -1,15 +1,16 @@
 """`costates` as a user meets it: the diagnosis first, a result and a report, exit codes, one line for bad input."""
 
 import json
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from valuelens import cli
+from valuelens.analyses import analyze
+from valuelens.models import InputError
 from valuelens.models.lm import lm_run_config, pretrain_lm
 
 Run = Callable[..., tuple[int, str, str]]
@@ -17,17 +18,9 @@ FEW = ("--num-prompts", 3, "--num-generations", 8)
 
 
 @pytest.fixture
-def costates(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+def costates(valuelens: Run) -> Run:
     """Exit code, stdout and stderr of `valuelens costates ARGUMENTS`, in this process."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["valuelens", "costates", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        printed = capsys.readouterr()
-        return int(stop.value.code or 0), printed.out, printed.err
-
-    return run
+    return partial(valuelens, "costates")
 
 
 @pytest.fixture(scope="module")
@@ -154,15 +147,15 @@ def test_a_model_or_a_task_that_is_none_is_named(costates: Run, model: Path, tmp
     assert "did you mean label-copy?" in err
 
 
-def test_analyze_sends_a_language_model_to_costates(
-    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_analyze_sends_a_language_model_to_costates_and_a_series_to_impact(
+    valuelens: Run, model: Path
 ) -> None:
-    for path in (model, model.parent):
-        monkeypatch.setattr(sys, "argv", ["valuelens", "analyze", str(path)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        assert stop.value.code == 2
-        assert "found a language model: `valuelens costates` is meant" in capsys.readouterr().err
+    for path, meant in ((model, f"costates {model}"), (model.parent, f"impact {model.parent}")):
+        code, _, err = valuelens("analyze", path)
+        assert code == 2
+        assert f": `valuelens {meant}`; {path}" in err
+        with pytest.raises(InputError, match=f"`valuelens {meant.split()[0]}` is meant"):
+            analyze(path)
 
 
 @pytest.mark.xdist_group("trl")

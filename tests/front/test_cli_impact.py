@@ -2,14 +2,13 @@
 
 import json
 import shutil
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from valuelens import cli
 from valuelens.models.lm import lm_run_config, pretrain_lm
 
 Run = Callable[..., tuple[int, str, str]]
@@ -17,17 +16,9 @@ FEW = ("--num-prompts", 2, "--num-generations", 4, "--jobs", 1)
 
 
 @pytest.fixture
-def impact(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+def impact(valuelens: Run) -> Run:
     """Exit code, stdout and stderr of `valuelens impact ARGUMENTS`, in this process."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["valuelens", "impact", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        printed = capsys.readouterr()
-        return int(stop.value.code or 0), printed.out, printed.err
-
-    return run
+    return partial(valuelens, "impact")
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import inspect
 import json
 import shlex
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -53,17 +53,9 @@ class Count:
 
 
 @pytest.fixture
-def valuelens(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+def pretrained(valuelens):
     """Exit code, stdout and stderr of `valuelens pretrain-lm ARGUMENTS`, in this process."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["valuelens", "pretrain-lm", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        captured = capsys.readouterr()
-        return int(stop.value.code or 0), captured.out, captured.err
-
-    return run
+    return partial(valuelens, "pretrain-lm")
 
 
 def assert_refused(outcome: tuple[int, str, str], *parts: str) -> None:
@@ -77,8 +69,8 @@ def assert_refused(outcome: tuple[int, str, str], *parts: str) -> None:
         assert part in err
 
 
-def test_a_series_is_written_said_and_loaded(valuelens, tmp_path):
-    code, out, err = valuelens("--out", tmp_path / "run", *SMALL)
+def test_a_series_is_written_said_and_loaded(pretrained, tmp_path):
+    code, out, err = pretrained("--out", tmp_path / "run", *SMALL)
     last = tmp_path / "run" / "step-00000024"
     assert (code, err) == (0, "")
     assert "nats a token" in out
@@ -88,8 +80,8 @@ def test_a_series_is_written_said_and_loaded(valuelens, tmp_path):
     )
 
 
-def test_json_is_alone_on_stdout(valuelens, tmp_path):
-    code, out, err = valuelens(
+def test_json_is_alone_on_stdout(pretrained, tmp_path):
+    code, out, err = pretrained(
         "--out", tmp_path / "run", "--task", "addition", *SMALL, "--json", "--num-digits", "1"
     )
     assert (code, err) == (0, "")
@@ -99,7 +91,7 @@ def test_json_is_alone_on_stdout(valuelens, tmp_path):
     assert Path(summary["checkpoints"][0]).is_dir()
 
 
-def test_options_reach_the_configuration(valuelens, tmp_path):
+def test_options_reach_the_configuration(pretrained, tmp_path):
     sizes = ["--num-items", "5", "--num-labels", "3", "--num-pairs", "4"]
     options = [
         "--shuffled",
@@ -114,7 +106,7 @@ def test_options_reach_the_configuration(valuelens, tmp_path):
         "float64",
     ]
     assert (
-        valuelens("--out", tmp_path / "run", *SMALL, *sizes, *options, "--num-seeds", "2", "--jobs", "1")[0]
+        pretrained("--out", tmp_path / "run", *SMALL, *sizes, *options, "--num-seeds", "2", "--jobs", "1")[0]
         == 0
     )
     assert json.loads((tmp_path / "run" / "config.json").read_text()) == {
@@ -137,21 +129,21 @@ def test_options_reach_the_configuration(valuelens, tmp_path):
     assert (tmp_path / "run" / "seed-4" / "step-00000024").is_dir()
 
 
-def test_another_configuration_is_refused_and_overwrite_starts_afresh(valuelens, tmp_path):
+def test_another_configuration_is_refused_and_overwrite_starts_afresh(pretrained, tmp_path):
     run = tmp_path / "run"
-    assert valuelens("--out", run, *SMALL)[0] == 0
+    assert pretrained("--out", run, *SMALL)[0] == 0
     before = (run / "step-00000020" / "model.safetensors").read_bytes()
-    outcome = valuelens("--out", run, *SMALL, "--num-pairs", "5")
+    outcome = pretrained("--out", run, *SMALL, "--num-pairs", "5")
     assert_refused(outcome, "corpus.sizes.num_pairs must be 5", "found 6", "--overwrite")
-    assert valuelens("--out", run, *SMALL)[0] == 0
+    assert pretrained("--out", run, *SMALL)[0] == 0
     assert (run / "step-00000020" / "model.safetensors").read_bytes() == before
-    assert_refused(valuelens("--out", run, *SMALL, "--overwrite", "--task", "chess"), "found 'chess'")
+    assert_refused(pretrained("--out", run, *SMALL, "--overwrite", "--task", "chess"), "found 'chess'")
     assert (run / "step-00000020").is_dir()  # nothing is removed for a request that cannot be met
     (run / "notes.txt").write_text("mine")
-    assert_refused(valuelens("--out", run, *SMALL, "--overwrite"), "found other files: notes.txt")
+    assert_refused(pretrained("--out", run, *SMALL, "--overwrite"), "found other files: notes.txt")
     assert (run / "step-00000020").is_dir()
     (run / "notes.txt").unlink()
-    assert valuelens("--out", run, *SMALL, "--num-pairs", "5", "--overwrite")[0] == 0
+    assert pretrained("--out", run, *SMALL, "--num-pairs", "5", "--overwrite")[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -179,25 +171,25 @@ def test_another_configuration_is_refused_and_overwrite_starts_afresh(valuelens,
         (["--stepz", "3"], ["--stepz", "--steps", "valuelens pretrain-lm --help"]),
     ],
 )
-def test_bad_options_are_refused_in_one_line(valuelens, tmp_path, options, parts):
-    assert_refused(valuelens("--out", tmp_path / "run", *options), *parts)
+def test_bad_options_are_refused_in_one_line(pretrained, tmp_path, options, parts):
+    assert_refused(pretrained("--out", tmp_path / "run", *options), *parts)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unwritable_output_is_refused(valuelens, tmp_path):
+def test_an_unwritable_output_is_refused(pretrained, tmp_path):
     (tmp_path / "file").write_text("")
-    assert_refused(valuelens("--out", tmp_path / "file" / "run", *SMALL), "must be writable")
+    assert_refused(pretrained("--out", tmp_path / "file" / "run", *SMALL), "must be writable")
 
 
-def test_an_imported_task_is_said_and_its_prints_stay_off_stdout(valuelens, tmp_path, monkeypatch):
+def test_an_imported_task_is_said_and_its_prints_stay_off_stdout(pretrained, tmp_path, monkeypatch):
     (tmp_path / "counting.py").write_text(CODE)
     monkeypatch.syspath_prepend(tmp_path)
-    code, out, err = valuelens("--out", tmp_path / "run", "--task", "counting:Count", *SMALL, "--json")
+    code, out, err = pretrained("--out", tmp_path / "run", "--task", "counting:Count", *SMALL, "--json")
     assert code == 0
     assert json.loads(out)["imported_from"] == str(tmp_path / "counting.py")
     said = f"valuelens: the task counting:Count was imported from {tmp_path / 'counting.py'}\n"
     assert err == f"imported\n{said}"
-    outcome = valuelens("--out", tmp_path / "sized", "--task", "counting:Count", "--num-pairs", "2")
+    outcome = pretrained("--out", tmp_path / "sized", "--task", "counting:Count", "--num-pairs", "2")
     assert_refused(outcome, "a task must be made by Count(num_pairs=2)", "TypeError")
 
 
@@ -215,11 +207,11 @@ def test_the_help_shows_the_defaults_of_the_configuration():
         assert hints[key].__metadata__[0].show_default.split("; ")[1] == f"{value} for modular-sum"
 
 
-def test_an_interrupt_leaves_a_series_that_goes_on(valuelens, tmp_path, monkeypatch):
+def test_an_interrupt_leaves_a_series_that_goes_on(pretrained, tmp_path, monkeypatch):
     (tmp_path / "stopping.py").write_text(CODE.replace("calls = None", "calls = 0"))
     monkeypatch.syspath_prepend(tmp_path)
     asked = ["--task", "stopping:Count", *SMALL]
-    code, out, err = valuelens("--out", tmp_path / "run", *asked)
+    code, out, err = pretrained("--out", tmp_path / "run", *asked)
     assert (code, out) == (130, "")
     kept = f"1 checkpoint up to step 20 is kept in {tmp_path / 'run'}"
     again = shlex.join(["valuelens", "pretrain-lm", "--out", str(tmp_path / "run"), *asked])
@@ -227,6 +219,6 @@ def test_an_interrupt_leaves_a_series_that_goes_on(valuelens, tmp_path, monkeypa
     folders = [path.name for path in (tmp_path / "run").iterdir()]
     assert sorted(folders) == ["config.json", "step-00000020"]
     for name in ("run", "whole"):
-        assert valuelens("--out", tmp_path / name, *asked)[0] == 0
+        assert pretrained("--out", tmp_path / name, *asked)[0] == 0
     weights = [tmp_path / name / "step-00000024" / "model.safetensors" for name in ("run", "whole")]
     assert weights[0].read_bytes() == weights[1].read_bytes()

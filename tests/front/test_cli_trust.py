@@ -62,8 +62,8 @@ def valuelens(capfd, monkeypatch, home):
 @pytest.mark.parametrize(
     ("arguments", "meant"),
     [
-        ("pretrian", "'pretrain'"),
-        ("impcat series", "'impact'"),
+        ("pretrian", "pretrain"),
+        ("impcat series", "impact"),
         ("pretrain --out x --stepz 3", "--steps"),
         ("costates series/step-00000040 --max-hop 3", "--max-hops"),
         ("pretrain --out x --arch transfomer", "transformer"),
@@ -302,7 +302,7 @@ def test_what_ctrl_c_leaves_goes_on_to_the_same_bits(
             ),
             *("score", "nothing is kept without --out"),
         ),
-        (("report", "run"), "reading", "an older report is kept as it was, if there is one"),
+        (("report", "nowhere"), "reading", "an older report is kept as it was, if there is one"),
         (("doctor",), "threads", "a look at the machine keeps nothing"),
     ],
 )

@@ -71,6 +71,24 @@ def test_a_page_is_no_wider_than_asked(front, verb, width):
     assert [line for line in wide if line.strip() not in examples] == []
 
 
+def test_what_stands_for_a_value_is_plain(front):
+    usages = {
+        "analyze": "valuelens analyze [OPTIONS] [CKPT_OR_RUN]",
+        "costates": "valuelens costates [OPTIONS] MODEL",
+        "impact": "valuelens impact [OPTIONS] SERIES_OR_MODELS...",
+        "report": "valuelens report [OPTIONS] DIR...",
+        "doctor": "valuelens doctor [OPTIONS] [MODEL]",
+        **{verb: f"valuelens {verb} [OPTIONS]" for verb in ("pretrain", "pretrain-lm", "demo")},
+    }
+    for verb in VERBS:
+        text = page(front, verb)
+        assert text.splitlines()[0] == f"Usage: {usages[verb]}"
+        assert not re.search(r"[<>{}]", text.split("Examples:")[0].replace("{checkpoint}", "")), verb
+    assert "--only NAME,..." in page(front, "analyze")
+    assert "[default: 256; at least 2]" in page(front, "analyze")
+    assert "--device DEVICE  cpu alone: " in page(front, "analyze")
+
+
 def test_two_baselines_are_said_to_give_the_same_where_they_do(front):
     text = " ".join(page(front, "costates").split())
     assert (

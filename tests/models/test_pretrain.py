@@ -355,7 +355,7 @@ def test_other_files_are_refused(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.tex").write_text("mine")
     expected = "the output must be a new folder or a run; found other files; "
-    assert refusal(short(), tmp_path / "out") == f"{expected}{tmp_path / 'out'} (--overwrite starts afresh)"
+    assert refusal(short(), tmp_path / "out") == f"{expected}{tmp_path / 'out'} (name another folder)"
     (tmp_path / "file").write_text("mine")
     assert refusal(short(), tmp_path / "file").startswith(expected)
 

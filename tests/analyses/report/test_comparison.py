@@ -67,6 +67,18 @@ def test_the_seeds_of_a_run_stand_side_by_side() -> None:
     assert [line.apart for line in side.groups[0].lines] == [False, True, True]
 
 
+def test_long_names_are_written_once_and_shortened_in_every_row() -> None:
+    titles = ("a folder, whose name is long, <1>", "תוצאה שנייה, שם ארוך מאוד מאוד")
+    (side,) = comparisons({title: model(0.2 + k) for k, title in enumerate(titles)})
+    assert side.shown == ("A", "B")
+    assert all(title in name for title, name in zip(titles, side.models, strict=True))
+    assert {line.model for group in side.groups for line in group.lines} == {"A", "B"}
+    assert side.words[0].startswith("Beyond the 95 % interval, B is higher in ")
+    (side,) = comparisons({f"runs/of/this/very/long/week/seed-{k}": model(0.1 * k) for k in range(4)})
+    assert side.shown == ("seed-0", "seed-1", "seed-2", "seed-3")
+    assert len(comparisons({f"{'long ' * 8}{k}": model(0.1) for k in range(30)})[0].groups[0].lines) == 30
+
+
 def test_many_layers_are_three_and_other_layers_are_not_compared() -> None:
     (deep,) = comparisons({"a": model(0.1, layers=9), "b": model(0.1, layers=9)})
     assert [group.place for group in deep.groups if "cosine" in group.head] == [

@@ -20,6 +20,7 @@ from valuelens.analyses.report._plate import Plate
 from valuelens.analyses.report._plates import plates_of
 from valuelens.analyses.report._plates_impact import _left_out
 from valuelens.analyses.report._ranking import DRAWN, series_names
+from valuelens.analyses.report._style import styled
 
 ROOT = Path(report.__path__[0])
 DEFAULT = Path(__file__).parents[2] / "fixtures" / "default"
@@ -187,3 +188,28 @@ def test_figures_are_drawn_on_a_notebooks_axes(results: list[Result]) -> None:
     assert report.prediction_figure(middle, ranked, series, "impact") is middle
     assert report.forest_figure(right, ranked, "gain", ["impact", "reward"]) is right
     plt.close(figure)
+
+
+@pytest.mark.slow
+def test_no_line_is_told_from_another_by_colour_alone(
+    results: list[Result], told_by_colour_alone: Callable[[Figure], list[str]]
+) -> None:
+    """Every drawing of every kind: two lines of one panel differ by mark, dash or filling too, two bars by hatch."""
+    found, seen = {}, set()
+    for result in (*results[:2], *results[3:]):
+        for name, plate, subject in drawn(result):
+            with styled():
+                found[name, len(seen)] = told_by_colour_alone(plate.draw(subject))
+            seen.add(name)
+    assert {name: alike for name, alike in found.items() if alike} == {}
+    assert len(seen) > 28
+
+
+def test_colours_alone_are_found(told_by_colour_alone: Callable[[Figure], list[str]]) -> None:
+    figure = Figure()
+    for ax, more in zip(figure.subplots(1, 3), ({}, {"marker": "o"}, {"linestyle": "--"}), strict=True):
+        ax.plot([0, 1, 2], color="#0065a2")
+        ax.plot([2, 1, 0], color="#c57a04", **more)
+        ax.bar([0], [1], color="#0065a2", hatch="//" if more else "")
+        ax.bar([1], [1], color="#c57a04")
+    assert len(told_by_colour_alone(figure)) == 2
