@@ -12,10 +12,10 @@ demo: $(STAMP)
 	@echo "== valuelens demo --out demo"
 	@$(BIN)/valuelens demo --out demo
 
-# Every check. OMP and MKL get one thread: two test processes share two cores.
+# Every check. OMP and MKL get one thread: two test processes share two cores (tests/plugins says who runs what).
 test: lint typecheck
 	@echo "== pytest"
-	@OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
+	@OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 # The documentation, strictly; `make test` builds it too, elsewhere.
 docs: $(STAMP)

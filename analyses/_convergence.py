@@ -275,11 +275,12 @@ QUESTION = Question(
             noun="what limits the values most",
             text="Of depth, context and weights, what limits the values most is: {x}, chosen and judged on the same "
             "tasks",
-            beside="as {name}: {c}",
+            beside="as {name}, over all states weighted by the stationary distribution: {c}",
         ),
         "depth_error": Phrase(
             noun="the {measure} to the {reference} against depth",
-            text="The {measure} to the {reference}, over the states that a context leaves, is {x}",
+            text="The {measure} to the {reference}, over the states that a context leaves (all columns but the query), "
+            "is {x}",
             beside="{name}: {c}",
         ),
         "contraction_ratio": Phrase(
@@ -331,13 +332,14 @@ QUESTION = Question(
         "fixed_point_error": Phrase(
             noun="the error of {whose} fixed point in endless contexts",
             text="Repeated without end in endless contexts, {whose} update is off by {x}, as mean squared error / mean "
-            "squared true value, which is what its effective discount and reward scale cost",
+            "squared true value over all states weighted by the stationary distribution, which is what its effective "
+            "discount and reward scale cost",
             beside="{name} is off by {c}",
         ),
         "context_error": Phrase(
             noun="the error against context length in contexts {contexts}",
-            text="In contexts {contexts}, of {lengths} transitions, the largest error over their states is {x} on "
-            "average",
+            text="In contexts {contexts}, the largest error over their states is on average, by the number of "
+            "transitions, {x}",
             beside="the {name} is off by {c}",
         ),
         "floor_slope": Phrase(

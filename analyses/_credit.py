@@ -151,9 +151,9 @@ QUESTION = Question(
     "compared with the recursion that softmax TD implies: the update's matrix, transposed, layer by layer.",
     phrases={
         "credit_adjoint_gap": Phrase(
-            noun="{whose} credit, passed back with the {weights} update weights,",
-            text="{inside}the credit of each state, passed back with the {weights} update weights, misses the "
-            "measured one by {x} of its norm",
+            noun="{whose} credit, passed back with the {weights},",
+            text="{inside}the credit of each state, passed back with the {weights}, misses the measured one by {x} "
+            "of its norm",
             beside="{name} misses it by {c}",
             sampled="contexts whose credit has not faded",
             comment=_adjoint,

@@ -236,17 +236,24 @@ def _discount(winner: int, sight: Sight) -> tuple[float | None, Interval | None]
 
 
 def _layered_discount(winner: int, sight: Sight) -> tuple[float | None, Interval | None]:
-    """w_T / |w_C| solved on the held-out half, layers weighed by how well they know it."""
+    """w_T / |w_C| solved on the held-out half, layers weighed by how well they know it.
+
+    A layer whose values are negligible beside its update (the first one, which starts from none) knows nothing of it.
+    """
     places, scores = sight.scores.fits[winner][0].rule.discounts, sight.scores
     if places is None:
         return None, None
     target, current = places
     estimates, influences = [], []
     for layer, fit in enumerate(scores.fits[winner]):
-        spread = weight_spread(fit, layer_data(sight.seen, layer, slice(sight.half, None)))
-        left = scores.residuals[winner, layer].sum() / scores.updates[layer].square().sum()
+        data = layer_data(sight.seen, layer, slice(sight.half, None))
+        spread = weight_spread(fit, data)
+        size = scores.updates[layer].square().sum()
+        left = scores.residuals[winner, layer].sum() / size
+        heard = fit.rule.terms(data, fit.shape)[..., [target, current]].square().sum((0, 1)) > FLOOR * size
         if not (
             bool(left <= 1 - EXPLAINED)
+            and bool(heard.all())
             and bool(scores.active[layer])
             and bool(spread.identified.all())
             and spread.weights[current] != 0
@@ -271,7 +278,7 @@ def _pooled(estimates: Tensor, influence: Tensor) -> tuple[float, Interval]:
         return float((precision * (estimates - mean).square()).sum()) - (len(estimates) - 1)
 
     between = 0.0
-    if excess(0.0) > 0:
+    if len(estimates) > 1 and excess(0.0) > 0:  # of a single one, what exceeds is rounding
         between = float(optimize.brentq(excess, 0.0, float(estimates.square().sum()) + 1))
     precision = 1 / (within + between)
     weights = precision / precision.sum()

@@ -17,7 +17,8 @@ class Phrase:
     """A sentence with holes, which a finding's numbers fill.
 
     Holes: {x} the estimate, {c} the control and {name} its name, {unit}, the keys of the index, and the place as
-    {whose} (`layer 2's`), {inside} (`in layer 2, `) or {after} (`after layer 2`).
+    {whose} (`layer 2's`), {inside} (`in layer 2, `) or {after} (`after layer 2`); in `worse` also {times}, the
+    squared error over that of the baseline, 1 - R2.
 
     Attributes:
         noun: Stands alone where there is no number.
@@ -25,6 +26,7 @@ class Phrase:
         beside: What the control gives.
         sampled: What `n` counts.
         comment: What the size of the number means.
+        worse: What the control gives, of an R2, where it is negative; `beside` if empty.
     """
 
     noun: str
@@ -32,6 +34,7 @@ class Phrase:
     beside: str
     sampled: str = "tasks"
     comment: Callable[[float], str] = lambda x: ""
+    worse: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

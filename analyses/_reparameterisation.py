@@ -133,19 +133,22 @@ QUESTION = Question(
     ask=reparameterisation,
     tenths=5,
     title="TD rule fitted",
-    introduction="Does weighted softmax TD reproduce what each layer does to the values? The rule is fitted on one "
-    "half of the tasks and scored on the other.",
+    introduction="Does weighted softmax TD reproduce what each layer does to the values? With three free weights a "
+    "layer it is fitted on one half of the tasks and scored on the other; with one step size a layer, the rule of "
+    "theta*, it is taken from the weights.",
     phrases={
         "reparameterisation_r2": Phrase(
-            noun="{whose} share of value updates that a TD rule fitted {fit} explains",
-            text="A TD rule fitted {fit} explains {x} of {whose} value updates on held-out tasks",
+            noun="{whose} share of value updates that weighted softmax TD with three free weights explains, fitted "
+            "{fit},",
+            text="Softmax TD with three free weights, fitted {fit}, explains {x} of {whose} value updates on held-out "
+            "tasks",
             beside="with {name} it explains {c}",
+            worse="with {name} its squared error is {times} times that of no update",
             comment=_no_change,
         ),
         "functional_distance": Phrase(
-            noun="{whose} distance between its values and those of the fitted TD rule",
-            text="{after}, the values differ from those of TD with the fitted step sizes and attention by {x} of "
-            "their rms",
+            noun="{whose} distance between its values and those of TD with one fitted step size a layer",
+            text="{after}, the values differ from those of TD with one fitted step size a layer by {x} of their rms",
             beside="{name} differs by {c}",
         ),
         "value_difference": Phrase(

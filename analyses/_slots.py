@@ -146,24 +146,25 @@ QUESTION = Question(
     phrases={
         "value_lens": Phrase(
             noun="the value lens",
-            text="Against the {reference}, the value read at the query is off by {x}, as mean squared difference / "
-            "mean squared true value",
+            text="Against the {reference}, the value read at the query state is off by {x}, as mean squared difference "
+            "/ mean squared true value there",
             beside="{name}: {c}",
         ),
         "msve_ratio": Phrase(
             noun="the value error at the query",
-            text="The squared value error at the query is {x} of the mean squared true value",
+            text="The squared value error at the query state is {x} of the mean squared true value there",
             beside="the {name}, which sees no state, is at {c}",
         ),
         "msve_vs_constant": Phrase(
             noun="the value error at the query against that of the constant predictor",
-            text="The squared value error at the query is {x} times that of a predictor that sees no state, only the "
-            "mean reward",
+            text="The squared value error at the query state is {x} times that of a predictor that sees no state, only "
+            "the mean reward",
             beside="the {name} itself is at {c}",
         ),
         "context_msve_vs_constant": Phrase(
             noun="the value error over whole contexts against that of the constant predictor",
-            text="Over all columns of a context the squared value error is {x} times that of the constant predictor",
+            text="Over the states of the contexts, each as often as it is visited, the squared value error is {x} "
+            "times that of the constant predictor",
             beside="the {name} itself is at {c}",
         ),
         "within_chain_r2": Phrase(

@@ -13,6 +13,8 @@ _UNNAMED = {
     "different rules in different layers": "Its layers follow different rules",
     "cannot tell these apart": "Several rules explain it equally well: {members}",
 }
+_FREE = "weighted softmax TD"
+"""The rule that is fitted here with three free weights; theta* and its iterates have one step size instead."""
 _LIMITS = {"depth": "depth", "context": "the length of its contexts", "weights": "its learned weights"}
 
 
@@ -84,8 +86,8 @@ def _on_values(result: Result, where: dict[str, int | str]) -> str:
     if versus is None or within is None:
         return ""
     numbers = (
-        f"over its contexts its squared value error is {versus.estimate:.2f} of the constant predictor's (95 % "
-        f"interval {_limits(versus)}) and it explains {within.estimate:.2f} of the differences within a chain "
+        f"over the states of its contexts its squared value error is {versus.estimate:.2f} of the constant predictor's "
+        f"(95 % interval {_limits(versus)}) and it explains {within.estimate:.2f} of the differences within a chain "
         f"({_limits(within)})"
     )
     if learned:
@@ -97,7 +99,8 @@ def _on_values(result: Result, where: dict[str, int | str]) -> str:
 
 def _on_opaque(result: Result, where: dict[str, int | str]) -> str:
     found = result.find("opaque_reading", **where)
-    return f"Its residual stream read for weighted softmax TD: {found[-1].estimate}." if found else ""
+    read = "Its residual stream read for weighted softmax TD with one step size"
+    return f"{read}: {found[-1].estimate}." if found else ""
 
 
 def _on_weights(result: Result, where: dict[str, int | str]) -> str:
@@ -109,16 +112,15 @@ def _on_weights(result: Result, where: dict[str, int | str]) -> str:
         return "Its weights are not identified layer by layer, so only the functional distance speaks."
     cosines = _values(result, "weight_cosine", where)
     r2 = [] if _td_by_construction(result) else _values(result, "reparameterisation_r2", where, fit="weights")
-    td = all(finding.estimate == "++-" for finding in known)
-    rule = (
-        "Its update weights have the TD signs ++-"
-        if td
-        else f"Its update weights do not all have the TD signs ++- ({', '.join(str(f.estimate) for f in known)})"
-    )
-    parts = [f"{rule} with cosine {_Range(min(cosines), max(cosines))} to (1, 1, -1)" if cosines else rule]
+    rule = f"Its update weights have {_signs([str(finding.estimate) for finding in known])}"
+    parts = [rule]
+    if cosines:
+        comma = "" if rule.endswith("++-") else ","
+        parts = [f"{rule}{comma} with cosine {_Range(min(cosines), max(cosines))} to (1, 1, -1)"]
     if r2:
         parts.append(
-            f"the fitted TD rule explains {_shares(min(r2), max(r2))} of each layer's value updates on held-out tasks"
+            f"weighted softmax TD with three free weights explains {_shares(min(r2), max(r2))} of each layer's value "
+            "updates on held-out tasks"
         )
     discounts = _values(result, "effective_discount", where)
     if discounts:
@@ -126,6 +128,17 @@ def _on_weights(result: Result, where: dict[str, int | str]) -> str:
     missing = len(signs) - len(known)
     tail = f" ({missing} of {len(signs)} layers unidentified)" if missing else ""
     return "; ".join(parts) + tail + "."
+
+
+def _signs(known: list[str]) -> str:
+    """The signs of all layers where they are identified, and whether they are those of TD."""
+    others = [signs for signs in known if signs != "++-"]
+    listed = " and ".join(dict.fromkeys(others))
+    if not others:
+        return "the TD signs ++-"
+    if len(others) == len(known):
+        return f"the signs {listed}, not the ++- of TD"
+    return f"the TD signs ++- in {len(known) - len(others)} of {len(known)} identified layers, {listed} in the others"
 
 
 def _on_algorithm(result: Result, where: dict[str, int | str]) -> str:
@@ -140,17 +153,19 @@ def _on_algorithm(result: Result, where: dict[str, int | str]) -> str:
         errors = {str(f.index["rule"]): x for f in known for x in _number(f)}
         closest = min(errors, key=errors.__getitem__, default="")
         tail = (
-            f"; end to end {closest} comes closest, missing {errors[closest]:.2g} of its squared values"
+            f"; end to end {closest}{_free(closest)} comes closest, missing {errors[closest]:.2g} of its squared last "
+            "values"
             if closest
             else ""
         )
         return f"{_UNNAMED[algorithm].format(members=members)}{tail}."
-    parts = [f"It runs {algorithm}"]
+    free = _free(algorithm)
+    parts = [f"It runs {algorithm}{free}"]
     if discount is not None and discount.interval is not None:
         low, high = discount.interval
         limits = str(_Range(low, high))
         told = f"95 % interval {limits}" if " to " in limits else "95 % interval within rounding"
-        parts[0] += f" with effective discount {discount.estimate:.3g} ({told})"
+        parts[0] += f" {'and' if free else 'with'} effective discount {discount.estimate:.3g} ({told})"
     if members != algorithm:
         parts.append(f"these prompts cannot tell it from the others of its class ({members})")
     if margin is not None and isinstance(margin.estimate, float):
@@ -159,6 +174,11 @@ def _on_algorithm(result: Result, where: dict[str, int | str]) -> str:
             "unexplained"
         )
     return "; ".join(parts) + "."
+
+
+def _free(rule: str) -> str:
+    """In which of its two forms softmax TD was fitted here."""
+    return " with three free weights" if rule == _FREE else ""
 
 
 def _estimate(result: Result, name: str, where: dict[str, int | str]) -> object:
@@ -172,8 +192,9 @@ def _on_limits(result: Result, where: dict[str, int | str]) -> str:
     if limit is not None and limit.estimate in _LIMITS:
         now, lifted = _lifted(limit)
         parts.append(
-            f"What limits its values most is {_LIMITS[str(limit.estimate)]}: without that limit its squared error "
-            f"would be {lifted:.2g} instead of {now:.2g} of the mean squared true value."
+            f"What limits its values most is {_LIMITS[str(limit.estimate)]}: without that limit its squared error, "
+            f"over all states weighted by the stationary distribution, would be {lifted:.2g} instead of {now:.2g} of "
+            "the mean squared true value."
         )
     grown = _last(result, "depth_extrapolation", where)
     if grown is not None and isinstance(grown.estimate, int | float) and grown.estimate > _GROWN:
@@ -239,5 +260,10 @@ def _number(finding: Finding) -> list[float]:
 
 
 def _limits(finding: Finding) -> str:
+    """With as many digits as its ends need to differ: it never reads -0.00 to 0.00."""
     low, high = finding.interval or (float("nan"), float("nan"))
-    return f"{low:.2f} to {high:.2f}"
+    for digits in range(2, 6):
+        words = [f"{end:.{digits}f}" for end in (low, high)]
+        if float(words[0]) != float(words[1]):
+            break
+    return " to ".join(words)

@@ -104,8 +104,8 @@ def _on_values(result: Result) -> Answer | None:
     return Answer(
         question="Does it evaluate states?",
         answer="Yes" if learned else "No" if no else "Cannot be told",
-        found=f"{readable(error)} of the constant predictor's squared error; {readable(explained, at_most_one=True)} "
-        "of value differences explained",
+        found=f"over the states of its contexts {readable(error)} of the constant predictor's squared error; "
+        f"{readable(explained, at_most_one=True)} of value differences explained",
         control="the constant predictor, which sees no state: 1 and 0",
         sure="sure" if learned or no else "not sure",
         why=f"{limits(versus, 'tasks')}; of value differences {interval_words(*within.interval)}"
@@ -121,6 +121,8 @@ def _on_rule(result: Result) -> Answer | None:
     answer = _UNNAMED.get(named.estimate, named.estimate)
     discount, beside = value_of(_last(result, "identified_discount")), named.control
     found = "" if discount is None else f"effective discount {readable(discount)}"
+    if named.estimate == "weighted softmax TD":
+        found = "; ".join(filter(None, ("with three free weights a layer, not one step size", found)))
     more = value_of(margin)
     if margin is not None and more is not None:
         lead = f"{margin.index['rule']} fits best" if named.estimate in _UNNAMED else "it fits best"
@@ -204,7 +206,10 @@ def _on_limits(result: Result) -> Answer | None:
         numbers = dict(zip(("now", "depth", "context", "weights"), lifted, strict=True))
         now, then = numbers["now"], numbers[limit.estimate]
         if isinstance(now, int | float) and isinstance(then, int | float):
-            found = f"without it the squared error would be {readable(then)} instead of {readable(now)}"
+            found = (
+                f"without it the squared error, over all states weighted by the stationary distribution, would be "
+                f"{readable(then)} instead of {readable(now)} of the mean squared true value"
+            )
     return Answer(
         question="What limits its values most?",
         answer=_LIMITS.get(limit.estimate, limit.estimate),
@@ -227,7 +232,8 @@ def _on_other_tasks(result: Result) -> Answer | None:
     return Answer(
         question="Does it work on tasks it was not trained on?",
         answer=f"On {len(names)} of {len(asked)} kinds",
-        found=f"better than the constant predictor on {', '.join(names[:_LISTED])}{more}"
+        found="over the states of whole contexts better than the constant predictor on "
+        f"{', '.join(names[:_LISTED])}{more}"
         if names
         else "nowhere better than the constant predictor",
         control=_solved_by(wider),

@@ -77,16 +77,19 @@ def _on_groups(result: Result) -> Answer | None:
     reward, best = first_of(result, "reward"), value_of(first_of(result, "best_of_k"))
     mean = value_of(reward)
     sampled = objective_of(result) == "reward"
-    found = f"{share:.0%} of the groups have equal {'sampled ' if sampled else ''}rewards"
+    share_of = f"of the groups have equal {'sampled ' if sampled else ''}rewards"
+    found = f"{share:.0%} {share_of}"
     found += f"; mean reward {readable(mean)}" if mean is not None else ""
     found += f", best of several rollouts {readable(best)}" if mean is not None and best is not None else ""
     return Answer(
         question=f"Can {'the sampled rewards of ' if sampled else ''}these rollouts teach anything?",
         answer="No" if share == 1 else "Yes" if share < 0.5 else "Little",
         found=found,
-        control=control_words(reward or flat),
+        control=f"of the mean reward, {control_words(reward)}" if reward else control_words(flat),
         sure="no interval" if flat.interval is None else surely(flat, 0.5),
-        why=limits(flat, "groups"),
+        why=limits(flat, "groups")
+        if flat.interval is None
+        else f"{flat.interval[0]:.0%} to {flat.interval[1]:.0%} {share_of} (95 % interval, over {flat.n:,} groups)",
     )
 
 
@@ -170,7 +173,7 @@ def _missed(result: Result, cosine: Finding) -> str:
         return limits(cosine, "prompts")
     return (
         f"the cosine has no interval; the whole gap is {missed:.0%} of the value gradient "
-        f"({control_words(gap, '{:.0%}'.format)}), {limits(gap, 'prompts')}"
+        f"({control_words(gap, '{:.0%}'.format)}), {_limits(gap, 'prompts')}"
     )
 
 
@@ -179,14 +182,31 @@ def _on_locality(result: Result) -> Answer | None:
     share = value_of(local)
     if local is None or share is None:
         return None
+    why = limits(local, "groups")
+    if local.interval is not None:
+        low, high = (_later(end) for end in reversed(local.interval))
+        why = f"95 % interval {low} to {high} from later tokens, over {local.n:,} groups"
     return Answer(
         question="Does credit come from later tokens?",
-        answer=f"{max(0.0, 1 - share):.0%} of it",
-        found=f"{_place(result, local)} {share:.0%} of a costate concern the next token alone",
-        control=control_words(local, "{:.0%}".format),
+        answer=f"{_later(max(0.0, min(1.0, share)))} of it",
+        found=f"{_place(result, local)}; the other {share:.0%} of a costate concern the next token alone",
+        control=control_words(local, lambda own: f"{_later(own)} of it from later tokens"),
         sure=surely(local, 1),
-        why=limits(local, "groups"),
+        why=why,
     )
+
+
+def _limits(share: Finding, over: str) -> str:
+    """The interval of a share on the scale on which the card tells it."""
+    if share.interval is None:
+        return limits(share, over)
+    low, high = share.interval
+    return f"95 % interval {low:.0%} to {high:.0%}, over {share.n:,} {over}"
+
+
+def _later(own: float) -> str:
+    """What is left of a costate beside the share of its own token, so that all numbers of the card have one scale."""
+    return f"{1 - own:.0%}"
 
 
 def _on_hops(result: Result) -> Answer | None:
@@ -200,5 +220,5 @@ def _on_hops(result: Result) -> Answer | None:
         found=f"without it the costate differs by so much from that sum over hops, {_place(result, gap)}",
         control=control_words(gap),
         sure="no interval",
-        why=f"a size is never below 0, so its interval cannot tell it from nothing; {limits(gap, 'groups')}",
+        why=f"a size is never below 0, so its interval cannot tell it from nothing; {_limits(gap, 'groups')}",
     )

@@ -52,6 +52,15 @@ TERMS = (
         "sees no state.",
     ),
     Term(
+        name="squared value error",
+        pattern=r"[Ss]quared (?:value )?errors?|MSVE",
+        text="Squared difference between the value that is read and the true one, on average over states. Over which "
+        "states is said beside it, and the numbers differ: at the query state, the last of a context, which may be one "
+        "that the context never left; over the states of the contexts, each as often as it is visited; over the states "
+        "that a context leaves, all columns but the query; or over all states weighted by the stationary "
+        "distribution, by how often an endless walk visits them.",
+    ),
+    Term(
         name="value slot",
         pattern=r"value slots?|slots?",
         text="A place in the residual stream, the model's working memory, where the model keeps its current estimate "
@@ -73,7 +82,10 @@ TERMS = (
         name="weighted softmax TD",
         pattern=r"(?:weighted )?softmax TD|TD rules?",
         text="The learning rule that the papers find in such transformers: each layer corrects the value of a state "
-        "by the TD errors of states that attention takes for similar.",
+        "by the TD errors of states that attention takes for similar. Two forms are fitted here. With one step size a "
+        "layer, as in theta*, it keeps the discount of the tasks: the TD iterate is of this form. With three free "
+        "weights a layer (on reward, next value and own value) it may solve for another discount: the shares of "
+        "updates that are explained, and the rule that is named, are of this form.",
     ),
     Term(
         name="theta*",

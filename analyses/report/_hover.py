@@ -4,6 +4,7 @@ They are made from a drawn figure, so no figure has to name its marks twice. Bro
 they are; the script of a page shows them at once.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -34,7 +35,10 @@ MOST = 400
 """About so many marks of a figure answer; of more, every second, third, ... of each line."""
 
 MOST_CELLS = 600
-"""Cells of a figure that answer; of more, none: such planes are surfaces, not tables."""
+"""Cells of a figure that answer one by one; of more, each map is one target that holds the words of all its cells."""
+
+MOST_HELD = 6000
+"""Cells of a figure whose words are held; of more, none answers."""
 
 _RADIUS = 5
 _TOLD = "_valuelens_told"
@@ -77,8 +81,8 @@ def hover_layer(figure: Figure) -> str:
     page = _Page(figure=figure, every=max(1, -(-points // MOST)))
     for ax in shown:
         words = panel(ax)
-        for mesh in (each for at, each in meshes if at is ax and cells <= MOST_CELLS):
-            _cells(page, ax, words, mesh)
+        for mesh in (each for at, each in meshes if at is ax and cells <= MOST_HELD):
+            (_cells if cells <= MOST_CELLS else _plane)(page, ax, words, mesh)
         for container in ax.containers:
             if isinstance(container, BarContainer):
                 _bars(page, ax, words, container)
@@ -118,26 +122,82 @@ class _Page:
         x, y = place
         self.targets.append(f'<circle cx="{x:.2f}" cy="{y:.2f}" r="{_RADIUS}">{_titled(words)}</circle>')
 
-    def cell(self, ax: Axes, corners: Sequence[Any], words: Sequence[str]) -> None:
-        """A rectangle between two corners, no larger than its panel."""
+    def cell(self, ax: Axes, corners: Sequence[Any], words: Sequence[str], more: str = "") -> None:
+        """A rectangle between two corners, no larger than its panel; `more` attributes."""
         limits = np.sort([ax.get_xlim(), ax.get_ylim()], axis=1).T
         (x0, y0), (x1, y1) = self.places(ax, np.clip(np.asarray(corners, dtype=float), *limits))
         place = f'x="{min(x0, x1):.2f}" y="{min(y0, y1):.2f}"'
         size = f'width="{abs(x1 - x0):.2f}" height="{abs(y1 - y0):.2f}"'
-        self.targets.append(f"<rect {place} {size}>{_titled(words)}</rect>")
+        self.targets.append(f"<rect {place} {size}{more}>{_titled(words)}</rect>")
 
 
 def _cells(page: _Page, ax: Axes, words: Panel, mesh: QuadMesh) -> None:
     corners = np.asarray(mesh.get_coordinates(), dtype=float)
+    said = _cell_words(ax, words, mesh)
+    for (row, column), lines in zip(
+        np.ndindex(corners.shape[0] - 1, corners.shape[1] - 1), said, strict=True
+    ):
+        if lines:
+            page.cell(ax, (corners[row, column], corners[row + 1, column + 1]), lines)
+
+
+def _plane(page: _Page, ax: Axes, words: Panel, mesh: QuadMesh) -> None:
+    """One target over a map: where its columns and rows end, and what its cells say, line by line.
+
+    A line that is the same down every column is held once a column (`x`), one that is the same along every row once
+    a row (`y`), any other once a cell (`v`).
+    """
+    corners = np.asarray(mesh.get_coordinates(), dtype=float)
+    said = _cell_words(ax, words, mesh)
+    across, up = (page.places(ax, edge)[:, k] for k, edge in enumerate((corners[0], corners[:, 0])))
+    data = {
+        "across": np.round(across, 2).tolist(),
+        "up": np.round(up, 2).tolist(),
+        "silent": [k for k, lines in enumerate(said) if not lines],
+        "lines": _held(said, columns=len(across) - 1),
+    }
+    held = escape(json.dumps(data, ensure_ascii=False, separators=(",", ":")), quote=False).replace(
+        "'", "&#39;"
+    )
+    summary = _title_of(ax, mesh)
+    page.cell(ax, (corners[0, 0], corners[-1, -1]), [summary], more=f" data-plane='{held}'")
+
+
+def _held(said: list[list[str]], *, columns: int) -> list[dict[str, list[str]]]:
+    most = max(map(len, said))
+    found: list[dict[str, list[str]]] = []
+    for line in range(most):
+        grid = [lines[line] if line < len(lines) else None for lines in said]
+        rows = [grid[k : k + columns] for k in range(0, len(grid), columns)]
+        for key, groups in (("x", list(zip(*rows, strict=True))), ("y", rows)):
+            kinds = [{each for each in group if each is not None} for group in groups]
+            if max(map(len, kinds)) <= 1:
+                found.append({key: [next(iter(kind), "") for kind in kinds]})
+                break
+        else:
+            found.append({"v": [each or "" for each in grid]})
+    return found
+
+
+def _cell_words(ax: Axes, words: Panel, mesh: QuadMesh) -> list[list[str]]:
+    """What each cell says, row by row, in lines; nothing where it has no number."""
+    corners = np.asarray(mesh.get_coordinates(), dtype=float)
     values: Any = np.ma.filled(np.ma.asarray(mesh.get_array(), dtype=float), np.nan)
     values = values.reshape(corners.shape[0] - 1, corners.shape[1] - 1)
-    name = hidden_label(mesh, "") or ax.get_title(loc="left") or ax.get_title()
+    name, said, nothing = _title_of(ax, mesh), list[list[str]](), 1e-9 * np.ptp(corners, axis=(0, 1))
     for k, ((row, column), value) in enumerate(np.ndenumerate(values)):
-        if np.isfinite(value):
-            ends = (corners[row, column], corners[row + 1, column + 1])
-            x, y = map(float, (ends[0] + ends[1]) / 2)
-            said = [*words.where(x, y), named(name, readable(float(value)))]
-            page.cell(ax, ends, _told(mesh, k, said))
+        said.append([])
+        if not np.isfinite(value):
+            continue
+        middle = (corners[row, column] + corners[row + 1, column + 1]) / 2
+        x, y = np.where(np.abs(middle) < nothing, 0.0, middle).tolist()
+        told = _told(mesh, k, [*words.where(x, y), named(name, readable(float(value)))])
+        said[-1] += [line for each in told for line in each.split("\n")]
+    return said
+
+
+def _title_of(ax: Axes, mesh: QuadMesh) -> str:
+    return hidden_label(mesh, "") or ax.get_title(loc="left") or ax.get_title()
 
 
 def _bars(page: _Page, ax: Axes, words: Panel, container: BarContainer) -> None:

@@ -61,7 +61,7 @@ def learning_figure(ax: Axes, result: Result, series: str, checkpoint: str) -> A
                 mean,
                 **style,
                 linewidth=2,
-                label=f"{label}, mean of {count} RL seed{'s' * (count > 1)}",
+                label=f"{label}, mean of {count} RL seeds" if count > 1 else f"{label}, 1 RL seed",
             )
     ax.set_xlabel("RL step")
     return ax

@@ -109,6 +109,13 @@ _NOTES: dict[str, tuple[tuple[Applies, str], ...]] = {
     ),
     "rule": (
         (
+            named("reparameterisation_r2"),
+            "Two forms of one rule stand here. The share explained is of weighted softmax TD with three free weights a "
+            "layer, on reward, next value and own value. The iterates, and the distance to them, are of the rule of "
+            "theta*, where one step size stands in place of the three: it keeps the discount of the tasks and cannot "
+            "follow a layer that learned another one.",
+        ),
+        (
             _td_by_construction,
             "The weights of this model are restricted: each layer is of the TD form by construction, trained or not. "
             "Its R2 near 1 tests our hooks and the fit, not the training; what training found is in the weights.",
@@ -144,6 +151,11 @@ _NOTES: dict[str, tuple[tuple[Applies, str], ...]] = {
             _td_by_construction,
             "The weights of this model are restricted: with the signs ++- any of them are softmax TD, so that the name "
             "says little more than the signs. What training found is the effective discount.",
+        ),
+        (
+            named("algorithm"),
+            "Rules are fitted with all their weights free: weighted softmax TD has three a layer, on reward, next "
+            "value and own value, and its effective discount is their ratio. theta* has one step size instead.",
         ),
         (
             named("algorithm"),

@@ -80,6 +80,7 @@ class _Chapter:
     checkpoint: str
     sections: list[Section]
     skipped: list[Mapping[str, str]]
+    left_out: dict[str, list[str]]
     limitations: list[str]
     ours: list[str]
     second_hand: list[str]
@@ -153,6 +154,7 @@ def _chapter(
         checkpoint=_checkpoint_words(result, label),
         sections=_sections(number, result, shown),
         skipped=list(result.skipped),
+        left_out=_left_out(result.skipped),
         limitations=limitations(result),
         ours=definitions(result, "choice"),
         second_hand=definitions(result, "audit"),
@@ -161,6 +163,14 @@ def _chapter(
         provenance=list(_flat(result.provenance)),
         files=linked,
     )
+
+
+def _left_out(skipped: Iterable[Mapping[str, str]]) -> dict[str, list[str]]:
+    """What gave no numbers, by the reason why."""
+    reasons: dict[str, list[str]] = {}
+    for each in skipped:
+        reasons.setdefault(each["why"], []).append(each["what"])
+    return reasons
 
 
 def _sections(number: int, result: Result, shown: Sequence[Picture]) -> list[Section]:
@@ -185,7 +195,12 @@ def _section(key: str, result: Result, main: Result, drawn: list[tuple[Markup, s
         return None
     opened, folded = _unfolded(shown)
     middle = [
-        Fold(title=f"{title}, {_counted(each)}", sentences=each, printed=title == _OTHERS)
+        Fold(
+            title=f"{title}, {_counted(each)}",
+            sentences=each,
+            printed=title == _OTHERS,
+            again=title not in (_OTHERS, _FOLDED["head_agreement"]),
+        )
         for title, each in folded.items()
     ]
     if key == "diagnosis" and (groups := groups_table(main)) is not None:
@@ -245,7 +260,8 @@ def _checkpoint_fold(key: str, result: Result, label: str) -> Fold | None:
     if not found:
         return None
     title = f"Checkpoint at {spoken(label)}, {_counted(found)}"
-    return Fold(title=title, sentences=[sentence(finding) for finding in found], table=findings_table(found))
+    words = [sentence(finding) for finding in found]
+    return Fold(title=title, sentences=words, table=findings_table(found), again=True)
 
 
 def _counted(found: Sequence[object]) -> str:

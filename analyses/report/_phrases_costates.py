@@ -13,6 +13,10 @@ def _signal(x: float) -> str:
     return "" if x > 0 else ", not above 0: no signal was seen"
 
 
+def _alike(x: float) -> str:
+    return ", that is, for at least half of the tokens not at all" if x == 0 else ""
+
+
 def _flat(x: float) -> str:
     return "" if x > 0 else ", so nothing tells rollouts apart"
 
@@ -65,6 +69,7 @@ DIAGNOSIS = {
         text="logged log-probabilities differ from the model's own by {x} nats a token (median)",
         beside="{name} {c}",
         sampled="rollouts",
+        comment=_alike,
     ),
 }
 

@@ -17,7 +17,7 @@ TRAINING = {
     ),
     "emergence_order": Phrase(
         noun="the order in which properties appear",
-        text="Properties appear in this order, by their median step over seeds: {x}",
+        text="Properties appear in this order, by their step (of several seeds the median): {x}",
         beside="{name}: {c}",
         sampled="seeds",
     ),

@@ -34,6 +34,12 @@ def _lens(result: Result) -> Figure:
     return figure
 
 
+def _iterate_words(result: Result) -> str:
+    """Which of two rules the TD iterate is of; a linear or opaque model has none."""
+    known = result.find("value_lens", reference="TD iterate")
+    return " The TD iterate is of weighted softmax TD with one fitted step size a layer." if known else ""
+
+
 def _batch_td(result: Result) -> Figure:
     figure = blank(4.6, 4.2)
     batch_td_figure(figure.subplots(), result)
@@ -121,10 +127,12 @@ PLATES = {
         section="values",
         needs=("value_lens",),
         draw=_lens,
-        caption="Value lens: what is read at the query after every layer, against the true value, the iterate of the "
-        "fitted TD rule at the same depth, and the model's own final layer. Lower is closer; the bar at the end is "
-        "the 95 % interval over tasks. Exact zeros are not drawn and errors below 1e-9 are drawn there.",
+        caption="Value lens: what is read at the query state after every layer, against the true value, the TD iterate "
+        "at the same depth, and the model's own final layer; all as squares over the mean squared true value at the "
+        "query state. Lower is closer; the bar at the end is the 95 % interval over tasks. Exact zeros are not drawn "
+        "and errors below 1e-9 are drawn there.",
         says=("value_lens",),
+        remark=_iterate_words,
         explored=lens_data,
     ),
     "matrices": Plate(
@@ -148,8 +156,9 @@ PLATES = {
         section="rule",
         needs=("reparameterisation_r2",),
         draw=_unexplained,
-        caption="What the fitted TD rule leaves unexplained of every layer's value updates, on tasks that it was not "
-        "fitted on. Lower is closer; values below 1e-9 are drawn there, and 1 is a rule that predicts no update.",
+        caption="What softmax TD with three free weights leaves unexplained of every layer's value updates, on tasks "
+        "that it was not fitted on. Lower is closer; values below 1e-9 are drawn there, and 1 is a rule that predicts "
+        "no update.",
         says=("reparameterisation_r2",),
     ),
     "example": Plate(
@@ -157,7 +166,8 @@ PLATES = {
         needs=("example_slots", "example_iterates", "example_truth"),
         draw=_example,
         caption="Value slots of one context, the first one whatever it looks like, beside the iterates of weighted "
-        "softmax TD with the fitted step size and attention. Right: the same marks, slot against iterate.",
+        "softmax TD with one fitted step size a layer and the layer's own attention. Right: the same marks, slot "
+        "against iterate.",
         says=("functional_distance",),
     ),
     "batch_td": Plate(

@@ -48,7 +48,7 @@ def _costates(result: Result) -> Figure:
     for ax, name, title in zip(
         axes,
         ("example_costates", "example_costates_fitted"),
-        ("measured", "recursion, fitted weights"),
+        ("measured", "recursion, one step size"),
         strict=True,
     ):
         costate_figure(ax, result, name).set_title(title)
@@ -94,6 +94,26 @@ def _timeline(result: Result) -> Figure:
     if len(marks) > 1:
         figure.legend(handles, [f"seed {seed}" for seed, _ in marks], loc="outside upper center", ncols=8)
     return figure
+
+
+def _mean_words(result: Result) -> str:
+    """What the bar of the timeline is, where it is drawn."""
+    means = [f for f in result.find("emergence_over_seeds") if f.estimate is not None]
+    if not means:
+        return ""
+    between = ", with its 95 % interval (Student's t of log steps)" if any(f.interval for f in means) else ""
+    return f" The black bar is the geometric mean over seeds{between}, where every seed has the property."
+
+
+def _seed_words(result: Result) -> str:
+    """How seeds and their mean are drawn, where there are several."""
+    if len(seed_marks(result)) < 2:
+        return " There is one training seed, so nothing shows how seeds differ."
+    means = result.tables.get("emergence_mean")
+    banded = means is not None and bool(means["low"].notna().any())
+    return (
+        f" Seeds are thin, their mean is thick{', its band the 95 % interval over seeds' if banded else ''}."
+    )
 
 
 DYNAMICS: dict[str, Plate] = {
@@ -170,8 +190,9 @@ DYNAMICS: dict[str, Plate] = {
         section="credit",
         needs=("credit_adjoint_gap",),
         draw=_gaps,
-        caption="How far the recursion misses the measured credit, layer by layer, as a share of its norm. Lower is "
-        "closer; gaps below 1e-16 are drawn there, bars are 95 % intervals over tasks.",
+        caption="How far the recursion misses the measured credit, layer by layer, as a share of its norm. Own "
+        "weights are the three of the layer, fitted weights (alpha, alpha, -alpha) of one step size. Lower is closer; "
+        "gaps below 1e-16 are drawn there, bars are 95 % intervals over tasks.",
         says=("credit_adjoint_gap",),
     ),
     "costates": Plate(
@@ -180,37 +201,39 @@ DYNAMICS: dict[str, Plate] = {
         draw=_costates,
         caption="Credit of each state of the example context for the value at the query: what one more unit of its "
         "value before a layer adds to the read-out, in units of the largest there. Left as measured by gradients, "
-        "right the recursion with the fitted weights, started at the query and run back through all layers.",
+        "right the recursion with one fitted step size a layer, started at the query and run back through all "
+        "layers.",
         says=("credit_adjoint_gap",),
     ),
     "generalisation": Plate(
         section="generalisation",
         needs=("generalisation",),
         draw=_generalisation,
-        caption="Value errors on tasks that the model was not trained on, as multiples of the constant predictor's on "
-        "the same contexts: left of the dashed line is better than seeing no state. Bars are 95 % intervals over "
-        "tasks; an arrow stands for more than 20. The first row is the reference.",
+        caption="Squared value errors on tasks that the model was not trained on, as multiples of the constant "
+        "predictor's on the same contexts: left of the dashed line is better than seeing no state. Bars are 95 % "
+        "intervals over tasks; an arrow stands for more than 20. The first row is the reference.",
         says=("generalises_to",),
     ),
     "emergence": Plate(
         section="training",
         needs=("emergence", "emergence_step"),
         draw=_timeline,
-        caption="The optimiser step from which each property lasts until the end, one mark a seed. The black bar is "
-        "the geometric mean over seeds with its 95 % interval (Student's t of log steps), where every seed has it and "
-        "there are five; marks at the right never have it.",
+        caption="The optimiser step from which each property lasts until the end, one mark a seed; marks at the right "
+        "never have it.",
         says=("emergence_order",),
         run=True,
+        remark=_mean_words,
     ),
     "training": Plate(
         section="training",
         needs=("emergence",),
         draw=_training,
         caption="Training, one mark a checkpoint: value error, update weights, kernel diagonal, agreement with TD and "
-        "with true values, effective discount and the map of endless contexts. Several seeds are thin, their mean is "
-        "thick, its band the 95 % interval over seeds; a ring is where a property begins to last. Dashed lines are "
-        "controls and criteria, named on the line.",
+        "with true values, effective discount and the map of endless contexts. MSVE is the squared value error at "
+        "the query state. A large hollow ring is where a property begins to last. Dashed lines are controls and "
+        "criteria, named on the line.",
         says=("emergence_step",),
         run=True,
+        remark=_seed_words,
     ),
 }

@@ -125,6 +125,21 @@ def _left_out(series: list[str]) -> str:
     return f" Drawn are the first {DRAWN} of {len(series)} series; the tables have them all." if more else ""
 
 
+def _seed_words(result: Result) -> str:
+    """Whether gains have intervals over RL seeds; nothing where no RL was run."""
+    gains = [f for f in result.find("gain") if f.estimate is not None]
+    if any(f.interval for f in gains):
+        return " Bars are 95 % intervals over RL seeds."
+    one = gains and all(f.n == 1 for f in gains)
+    return " There was one RL seed, so no gain has an interval." if one else ""
+
+
+def _run_words(result: Result) -> str:
+    if result.tables["curves"]["rl_seed"].nunique() > 1:
+        return " Thin lines are RL seeds, thick ones their mean."
+    return " There was one RL seed."
+
+
 def _has_scores(result: Result) -> bool:
     return len(result.tables["scores"]) > 0
 
@@ -152,12 +167,12 @@ IMPACT = {
         draw=_arc,
         caption="The arc over pretraining. Left: signal, headroom and their product, each divided by its largest value "
         "in the series (above the panel), so that only the shape can be compared. Middle, where RL was run: what "
-        "it gained on held-out prompts, mean and 95 % interval over RL seeds, and the same with credit through time "
-        "cut. Right: mean reward before RL, and after it. The dotted line is the recommended "
-        "checkpoint: for the most gain (left, middle), for the most reward after RL (right).",
+        "it gained on held-out prompts, and the same with credit through time cut; a ring is the largest gain. Right: "
+        "mean reward before RL, and after it. The dotted line is the recommended checkpoint: for the most gain (left, "
+        "middle), for the most reward after RL (right).",
         says=(),
         tells=all_series,
-        remark=lambda result: _left_out(series_names(result)),
+        remark=lambda result: _seed_words(result) + _left_out(series_names(result)),
     ),
     "predicted_gain": Plate(
         section="judgement",
@@ -166,11 +181,12 @@ IMPACT = {
         draw=_prediction,
         caption="Predicted against realised gain, on the same axes for the score (left) and a rival (right): the best "
         "one by correlation, or, where nothing was correlated, one whose choice costs least. Across: the checkpoint's "
-        "rank, the larger the better it should be; up: what RL gained, with its 95 % interval over RL seeds. A "
-        "predictor is good if the points rise from left to right, and safe to act on if the rightmost is the highest.",
+        "rank, the larger the better it should be; up: what RL gained. The dotted line is the recommended "
+        "checkpoint. A predictor is good if the points rise from left to right, and safe to act on if the rightmost is "
+        "the highest.",
         says=(),
         tells=_words(prediction_words),
-        remark=lambda result: _left_out(series_names(result)),
+        remark=lambda result: _seed_words(result) + _left_out(series_names(result)),
     ),
     "spearman": Plate(
         section="judgement",
@@ -189,12 +205,12 @@ IMPACT = {
         needs=("curves",),
         applies=lambda result: bool(learning_series(result)),
         draw=_learning,
-        caption="Mean reward of the rollouts that each RL step was taken on. Thin lines are RL seeds, thick ones their "
-        "mean. Dashed: the same runs with credit through time cut (keys and values from a detached residual stream); "
-        "where the lines agree, attention carried no credit that mattered.",
+        caption="Mean reward of the rollouts that each RL step was taken on. Dashed: the same runs with credit "
+        "through time cut (keys and values from a detached residual stream); where the lines agree, attention carried "
+        "no credit that mattered.",
         says=(),
         tells=learning_words,
-        remark=lambda result: _left_out(learning_series(result)),
+        remark=lambda result: _run_words(result) + _left_out(learning_series(result)),
     ),
 }
 """By name of the file."""

@@ -38,9 +38,10 @@ OPAQUE = {
         section="opaque",
         needs=("decodability", "selectivity"),
         draw=_decoding,
-        caption="How well a linear probe decodes, layer by layer, what weighted softmax TD would have to keep, and "
-        "true values; emb. is the stream before the first block, vl the iterate that the training contexts chose. Only "
-        "what rises above the untrained network says that something was computed. Bars are 95 % intervals over tasks.",
+        caption="How well a linear probe decodes, layer by layer, what weighted softmax TD with one step size would "
+        "have to keep, and true values; emb. is the stream before the first block, vl the iterate that the training "
+        "contexts chose. Only what rises above the untrained network says that something was computed. Bars are 95 % "
+        "intervals over tasks.",
         says=("opaque_reading", "decodability"),
     ),
     "opaque_patches": Plate(

@@ -10,7 +10,7 @@ _NAMES = {
     "attention_residual": "distance of the attention matrix from theta*'s, its scale taken out",
     "off_support": "mean size of the entries that are zero in theta*",
     "sparsity": "entries on and off the support of theta*",
-    "reparameterisation_r2": "share of value updates that a fitted TD rule explains (R2)",
+    "reparameterisation_r2": "share of value updates that weighted softmax TD with three free weights explains (R2)",
     "depth_error": "error or distance against depth",
     "depth_rate": "geometric rate over layers",
     "depth_extrapolation": "error at other depths over that at the trained one",

@@ -10,12 +10,16 @@ from valuelens.analyses.report._table import Table
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fold:
-    """Sentences and a table behind a line that opens them; on paper only if they are `printed`."""
+    """Sentences and a table behind a line that opens them; on paper only if they are `printed`.
+
+    Sentences that say `again` what stands in a table of the section are left out of a PDF.
+    """
 
     title: str
     sentences: list[str]
     table: Table | None = None
     printed: bool = False
+    again: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

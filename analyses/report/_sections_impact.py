@@ -26,7 +26,7 @@ from valuelens.analyses.report._prediction_figures import forest_rows, variant_r
 from valuelens.analyses.report._predictors import isolated
 from valuelens.analyses.report._ranking import series_names
 from valuelens.analyses.report._section import Fold, Section
-from valuelens.analyses.report._sentences import sentence
+from valuelens.analyses.report._sentences import sentence, told_once
 from valuelens.analyses.report._table import Table, findings_table
 
 _NOTHING = Table(columns=(), rows=())
@@ -138,8 +138,7 @@ def _section(
 
 
 def _folded(title: str, findings: list[Finding]) -> list[Fold]:
-    words = [sentence(f) for f in findings]
-    return [Fold(title=f"{title}, {len(words)}", sentences=words)] if words else []
+    return [Fold(title=f"{title}, {len(findings)}", sentences=told_once(findings))] if findings else []
 
 
 def _checkpoint_folds(result: Result) -> list[Fold]:

@@ -1,6 +1,7 @@
 """One plain sentence for every finding: its number, interval, control and standing, or why there is none."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import takewhile
 
 from valuelens.analyses._question import Phrase
 from valuelens.analyses._result import Finding, Scalar
@@ -27,10 +28,26 @@ def sentence(finding: Finding) -> str:
         directions stay below 0.90.
     """
     phrase, words = phrase_of(finding.name) or _unknown(finding), _words(finding)
-    text = _missing(finding, phrase, words) if is_missing(finding) else _found(finding, phrase, words)
-    beside = _beside(finding, phrase, words)
-    details = "; ".join(_details(finding, phrase.sampled))
-    return f"{text[0].upper()}{text[1:]}; {beside}{f' ({details})' if details else ''}."
+    text = (
+        _missing(finding, phrase.noun.format(**words))
+        if is_missing(finding)
+        else _found(finding, phrase, words)
+    )
+    return f"{text[0].upper()}{text[1:]}; {_tail(finding)}."
+
+
+def told_once(findings: Sequence[Finding]) -> list[str]:
+    """A sentence for every finding; those without a number that share all but a few words share one.
+
+    Args:
+        findings: In the order in which they are told.
+    """
+    alike: dict[object, list[Finding]] = {}
+    for k, finding in enumerate(findings):
+        without = is_missing(finding) and not isinstance(finding.estimate, list)
+        parts = (finding.name, finding.index.get("target"), _reason(finding), _tail(finding))
+        alike.setdefault(parts if without else k, []).append(finding)
+    return [text for group in alike.values() for text in _together(group)]
 
 
 def is_missing(finding: Finding) -> bool:
@@ -51,7 +68,7 @@ def shown(finding: Finding) -> str:
     """
     estimate = finding.estimate
     if isinstance(estimate, list):
-        return _LISTS.get(finding.name, _plain_list)(estimate)
+        return _by_length(finding, estimate) or _LISTS.get(finding.name, _plain_list)(estimate)
     if is_missing(finding):
         return "unidentified" if _reason(finding).startswith("unidentified") else "none"
     if finding.name == "recommended":
@@ -86,6 +103,8 @@ def shown_control(finding: Finding) -> str:
     if finding.name in _NAMED:
         names = finding.control.name.split(", ")
         return ", ".join(f"{name} {readable(x)}" for name, x in zip(names, estimate, strict=True))
+    if by_length := _by_length(finding, estimate):
+        return by_length
     if finding.name == "bottleneck":
         named = zip(_LIFTED, estimate, strict=True)
         return ", ".join(f"{readable(x) if x is not None else 'not defined'} {name}" for name, x in named)
@@ -94,6 +113,33 @@ def shown_control(finding: Finding) -> str:
     if str(finding.index.get("property", "")).startswith("signs"):
         return " and ".join("yes" if x else "no" for x in estimate)
     return (" and " if finding.name.startswith("emergence") else ", ").join(readable(x) for x in estimate)
+
+
+def _together(findings: list[Finding]) -> list[str]:
+    """One sentence for findings that differ in a few words of their noun, with a list of these words."""
+    nouns = [(phrase_of(f.name) or _unknown(f)).noun.format(**_words(f)).split() for f in findings]
+    before = _shared_words(nouns)
+    rests = [noun[before:] for noun in nouns]
+    after = _shared_words([rest[::-1] for rest in rests])
+    words = [" ".join(rest[: len(rest) - after]) for rest in rests]
+    if len(findings) < _SHARED or not all(words):
+        return [sentence(finding) for finding in findings]
+    noun = " ".join([*nouns[0][:before], "...", *rests[0][len(rests[0]) - after :]])
+    text = _missing(findings[0], noun)
+    listed = "; ".join(words)
+    return [f"{text[0].upper()}{text[1:]}; {_tail(findings[0])}. So it is for {len(findings)}: {listed}."]
+
+
+def _shared_words(texts: list[list[str]]) -> int:
+    """With how many same words all begin."""
+    return len([*takewhile(lambda words: len({*words}) == 1, zip(*texts, strict=False))])
+
+
+def _tail(finding: Finding) -> str:
+    """What the control gives, how many there were, and whose definition it is."""
+    phrase, words = phrase_of(finding.name) or _unknown(finding), _words(finding)
+    details = "; ".join(_details(finding, phrase.sampled))
+    return f"{_beside(finding, phrase, words)}{f' ({details})' if details else ''}"
 
 
 def _found(finding: Finding, phrase: Phrase, words: dict[str, str]) -> str:
@@ -107,11 +153,15 @@ def _beside(finding: Finding, phrase: Phrase, words: dict[str, str]) -> str:
     why = finding.reasons.get("control")
     if finding.control is None:
         return f"no control: {why}"
-    return phrase.beside.format(**words) + (f" ({why})" if why else "")
+    beside = finding.control.estimate
+    if phrase.worse and isinstance(beside, int | float) and beside < 0:
+        return phrase.worse.format(**words, times=readable(1 - beside))
+    told = isinstance(finding.estimate, list) and why == finding.reasons.get("estimate")
+    return phrase.beside.format(**words) + (f" ({why})" if why and not told else "")
 
 
-def _missing(finding: Finding, phrase: Phrase, words: dict[str, str]) -> str:
-    noun, reason = phrase.noun.format(**words), _reason(finding)
+def _missing(finding: Finding, noun: str) -> str:
+    reason = _reason(finding)
     is_state = reason.startswith(("unidentified", "not defined"))
     return f"{noun} is {reason}" if is_state else f"{noun} has no number: {reason}"
 
@@ -125,6 +175,10 @@ def _words(finding: Finding) -> dict[str, str]:
         | _place(finding)
         | {
             "fit": _FITS.get(index.get("fit", ""), ""),
+            "reference": _REFERENCES.get(
+                index.get("reference", "reference"), index.get("reference", "reference")
+            ),
+            "weights": _WEIGHTS.get(index.get("weights", "own"), index.get("weights", "own")),
             "of": _COLUMNS.get(index.get("of", ""), ""),
             "x": shown(finding).removesuffix(".") + (f" (95 % interval {interval})" if interval else ""),
             "c": shown_control(finding),
@@ -192,6 +246,17 @@ def _lens_list(values: list[Scalar]) -> str:
     return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
+def _by_length(finding: Finding, values: list[Scalar]) -> str:
+    """A number for each context length, and at which there is none; empty if it is no such list."""
+    lengths = str(finding.index.get("lengths", "")).split(", ")
+    if finding.name != "context_error" or len(lengths) != len(values):
+        return ""
+    known = [f"{readable(x)} at {n}" for n, x in zip(lengths, values, strict=True) if x is not None]
+    lost = [n for n, x in zip(lengths, values, strict=True) if x is None]
+    none = " and ".join(filter(None, (", ".join(lost[:-1]), *lost[-1:])))
+    return ", ".join([*known, *([f"not known at {none}"] if none else [])])
+
+
 def _weights_list(values: list[Scalar]) -> str:
     named = zip(("w_R", "w_T", "w_C"), values, strict=True)
     return ", ".join(f"{name} unknown" if w is None else f"{name} = {readable(w)}" for name, w in named)
@@ -205,6 +270,8 @@ def _plain_list(values: list[Scalar]) -> str:
     return ", ".join(readable(x) for x in values)
 
 
+_SHARED = 3
+"""Findings that miss a number for one reason, from which on they are told together."""
 _AT_MOST_ONE = (
     "within_chain_r2",
     "weight_cosine",
@@ -222,6 +289,8 @@ _LISTS: dict[str, Callable[[list[Scalar]], str]] = {
 _NAMED = ("generalisation", "decodability", "patch_response", "head_agreement")
 _LIFTED = ("now", "with endless depth", "with endless context", "with the weights of theta*")
 _FITS = {"weights": "with the layer's own attention", "function": "to the values alone"}
+_REFERENCES = {"TD iterate": "TD iterate (weighted softmax TD with one fitted step size a layer)"}
+_WEIGHTS = {"own": "layer's own update weights", "fitted": "weights (alpha, alpha, -alpha) of one step size"}
 _COLUMNS = {"query": "at the query", "context": "over whole contexts"}
 _ABSENT = {
     "rule": "the rule",
@@ -229,7 +298,6 @@ _ABSENT = {
     "scored": "on held-out tasks",
     "seen": "layers",
     "intervention": "a change",
-    "reference": "reference",
     "matrix": "the matrices",
     "property": "the property",
     "shift": "other tasks",
@@ -239,11 +307,9 @@ _ABSENT = {
     "layers": "all",
     "depth": "more",
     "trained": "fewer",
-    "lengths": "several numbers of",
     "by": "norm",
     "at": "the model",
     "contexts": "its contexts",
-    "weights": "own",
     "steps": "some",
     "hop": "so many",
     "form": "one",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, PretrainedConfig, PreTrainedModel
 from transformers import modeling_gguf_pytorch_utils as gguf_reader
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
@@ -168,6 +168,9 @@ def _config(folder: Path) -> PretrainedConfig:
         raise InputError(_CAUSAL, f"found {other[0]}", where)
     if type(config) in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False):
         raise InputError(_CAUSAL, f"found {config.model_type}, whose attention looks ahead", where)
+    if not all(hasattr(layer, "batch_select_indices") for layer in DynamicCache(config=config).layers):
+        found = f"found {config.model_type}, which keeps a running state instead"
+        raise InputError("every layer of MODEL must attend to the tokens before", found, where)
     if getattr(config, "quantization_config", None) is not None:
         found = (
             f"found {dict(written.get('quantization_config') or {}).get('quant_method', 'quantised weights')}"

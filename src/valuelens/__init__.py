@@ -3,9 +3,18 @@
 The names that most sessions start with, imported when they are first used: `import valuelens` stays quick.
 """
 
+import sys
+import warnings
 from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING
+
+if (
+    "ipykernel" in sys.modules
+):  # a notebook: libraries' bars are plain text where there is no ipywidgets, silently
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import_module("tqdm.autonotebook")
 
 if TYPE_CHECKING:
     from valuelens._front import clear as clear

@@ -61,7 +61,7 @@ def impact(given: Mapping[str, Any], *, progress: bool) -> Result:
 
     why = "nothing is kept yet" if out else "nothing is kept without --out"
     with (
-        interruptible(lambda: answers(out), why) as keeper,
+        interruptible(lambda: answers(out), why, out=out) as keeper,
         bar("impact", show=progress) as told,
         _one_bar(show=progress),
     ):

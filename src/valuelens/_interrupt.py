@@ -1,5 +1,7 @@
 """Ctrl-C: what is kept, and the command that goes on."""
 
+import multiprocessing
+import os
 import shlex
 import shutil
 import signal
@@ -7,9 +9,14 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+
+_PATIENCE = 10.0
+"""Seconds for a killed process to be gone: one that waits for a disk is not gone before."""
 
 
 class Interrupted(BaseException):
@@ -44,34 +51,60 @@ class Keeper:
 
 
 @contextmanager
-def interruptible(kept: Callable[[], str], why: str = "nothing is kept yet") -> Iterator[Keeper]:
+def interruptible(
+    kept: Callable[[], str], why: str = "nothing is kept yet", *, out: Path | None = None
+) -> Iterator[Keeper]:
     """Turn Ctrl-C inside the block into a line.
 
     Args:
         kept: Says what is kept, asked when it happens; empty if nothing is.
         why: Nothing is kept, if so.
+        out: Where processes of the block write: what one of them had half written is removed.
 
     Raises:
         Interrupted: On Ctrl-C.
     """
     keeper = Keeper(kept, why)
-    with _heard():
+    with _heard() as workers:
         try:
             yield keeper
         except KeyboardInterrupt:
+            for worker in workers:
+                _end(worker, out)
             raise Interrupted(keeper.line(sys.argv)) from None
 
 
+def _end(worker: BaseProcess, out: Path | None) -> None:
+    """End a process, which may be in the midst of a file and has no time to clear it away."""
+    with suppress(OSError, ValueError):  # ended and put away meanwhile
+        if not wait([worker.sentinel], 0) and worker.pid is not None:
+            os.kill(worker.pid, signal.SIGKILL)
+            wait([worker.sentinel], _PATIENCE)
+    if out is None:
+        return
+    with suppress(OSError):
+        for left in list(out.rglob(f".valuelens-tmp-{worker.pid}-*")):
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
+
+
 @contextmanager
-def _heard() -> Iterator[None]:
-    """From Ctrl-C on, threads that watch over processes say nothing: they stumble over those that are ended."""
+def _heard() -> Iterator[list[BaseProcess]]:
+    """From Ctrl-C on, threads that watch over processes say nothing: they stumble over those that are ended.
+
+    Gives the processes that were there at Ctrl-C.
+    """
+    workers: list[BaseProcess] = []
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield workers
         return
     before, hook = signal.getsignal(signal.SIGINT), threading.excepthook
 
     def stop(*_: object) -> None:
         threading.excepthook = lambda _: None
+        workers.extend(multiprocessing.active_children())
         warnings.filterwarnings(
             "ignore", r"\d+ tasks (which|have been)", UserWarning
         )  # joblib's, on the way out
@@ -80,7 +113,7 @@ def _heard() -> Iterator[None]:
 
     signal.signal(signal.SIGINT, stop)
     try:
-        yield
+        yield workers
     finally:
         signal.signal(signal.SIGINT, before)
         threading.excepthook = hook

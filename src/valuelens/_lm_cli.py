@@ -155,7 +155,12 @@ def costates(
         str, choice("--scale-rewards", "Divide advantages by a deviation: none, group, batch.")
     ] = "none",
     baseline: Annotated[
-        str, choice("--baseline", "Subtracted from rewards: group-mean or leave-one-out.")
+        str,
+        choice(
+            "--baseline",
+            "Subtracted from rewards: group-mean or leave-one-out, n/(n-1) times it; without --loss-type and "
+            "--scale-rewards that factor is put in, so both give the same.",
+        ),
     ] = "group-mean",
     num_items: NumItems = None,
     num_labels: NumLabels = None,

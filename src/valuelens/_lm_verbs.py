@@ -41,7 +41,7 @@ def pretrain_lm(given: Mapping[str, Any], *, progress: bool) -> dict[str, Any]:
     jobs = checked("pretrain-lm", given)
     started, total = time.monotonic(), config.train.steps * num_seeds
     with (
-        interruptible(lambda: checkpoints(out)) as keeper,
+        interruptible(lambda: checkpoints(out), out=out) as keeper,
         bar("pretrain-lm", show=progress) as told,
     ):
         keeper.cleared = cleared(given)

@@ -64,7 +64,7 @@ def pretrain(given: Mapping[str, Any], *, progress: bool) -> dict[str, Any]:
     jobs = checked("pretrain", given)
     started, total = time.monotonic(), config.train.steps * num_seeds
     with (
-        interruptible(lambda: _interrupt.checkpoints(out)) as keeper,
+        interruptible(lambda: _interrupt.checkpoints(out), out=out) as keeper,
         bar("pretrain", show=progress) as told,
     ):
         keeper.cleared = cleared(given)
@@ -133,7 +133,7 @@ def analyze(given: Mapping[str, Any], *, progress: bool) -> Result:
 
     why = "nothing is kept yet" if out else "nothing is kept without --out"
     with (
-        interruptible(lambda: _interrupt.answers(out), why) as keeper,
+        interruptible(lambda: _interrupt.answers(out), why, out=out) as keeper,
         bar("analyze", show=progress) as told,
     ):
         asking, writing = followed(told, 0.0 if out is None else _WRITING)
@@ -216,7 +216,7 @@ def demo(out: Path, *, seed: int, jobs: int | None, overwrite: bool, progress: b
         _part_config(name, seed)
     _series_configs(seed)
     with (
-        interruptible(lambda: _interrupt.parts(out)) as keeper,
+        interruptible(lambda: _interrupt.parts(out), out=out) as keeper,
         bar("demo", show=progress) as told,
     ):
         if overwrite:

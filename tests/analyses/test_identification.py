@@ -126,6 +126,28 @@ def test_the_discount_of_layers_with_own_steps_is_pooled() -> None:
     assert identified(*fits).effective_discount == pytest.approx(0.45, abs=1e-6)
 
 
+class Blurred(Rules):
+    """Layers whose values are read with an error of some 1e-10, as a decoder reads them; they compute without it."""
+
+    def forward(self, x: Tensor, r: Tensor) -> Tensor:
+        generator = torch.Generator().manual_seed(0)
+        v = torch.zeros_like(x[..., 0])
+        for fit, after in zip(self.fits, self.after, strict=True):
+            v = v + fit.predicted(UpdateData(features=x, rewards=r, values=v, update=v, gamma=0.5))
+            after(v + 1e-10 * torch.randn(v.shape, generator=generator, dtype=v.dtype))
+        return v[:, -1:]
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+def test_a_layer_that_starts_from_nearly_nothing_says_nothing_of_the_discount(depth: int) -> None:
+    """Its two weights are noise over noise; one other layer is enough, and gives an interval of its own."""
+    steps = [layer("weighted softmax TD", [0.8, 0.36, -0.8])] * depth
+    found = identification(RuleNetwork(Blurred([layer("identity"), *steps])), contexts(num_tasks=64))
+    assert found.algorithm == "weighted softmax TD"
+    assert found.effective_discount == pytest.approx(0.45, abs=1e-6)
+    assert found.discount_interval == pytest.approx((0.45, 0.45), abs=1e-4)
+
+
 @pytest.mark.slow
 def test_rules_that_take_turns_are_different_rules_and_one_corrupted_layer_is_none() -> None:
     turns = identified(*[layer("weighted softmax TD"), layer("kernel regression")] * 2)

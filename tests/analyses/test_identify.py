@@ -51,7 +51,7 @@ def test_the_verdict_names_rule_class_and_discount(found: Result) -> None:
     assert discount.control.estimate == 0.5
     said = verdict(found)
     assert said.startswith(
-        "It runs weighted softmax TD with effective discount 0.3 (95 % interval within rounding)"
+        "It runs weighted softmax TD with three free weights and effective discount 0.3 (95 % interval within rounding)"
     )
     assert "next best is" in said
 

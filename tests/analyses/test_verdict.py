@@ -172,11 +172,11 @@ TRAINED = (
 
 def test_the_verdict_on_a_trained_model() -> None:
     assert verdict(result(*errors((0.1, 0.2), (0.9, 0.96)), *TRAINED)) == (
-        "This model evaluates states in context: over its contexts its squared value error is 0.15 of the constant "
-        "predictor's (95 % interval 0.10 to 0.20) and it explains 0.93 of the differences within a chain (0.90 to "
-        "0.96). Its update weights have the TD signs ++- with cosine 0.998 to (1, 1, -1); the fitted TD rule "
-        "explains 0.97 to more than 0.999 of each layer's value updates on held-out tasks; its effective discount "
-        "is 0.467."
+        "This model evaluates states in context: over the states of its contexts its squared value error is 0.15 of "
+        "the constant predictor's (95 % interval 0.10 to 0.20) and it explains 0.93 of the differences within a chain "
+        "(0.90 to 0.96). Its update weights have the TD signs ++- with cosine 0.998 to (1, 1, -1); weighted softmax TD "
+        "with three free weights explains 0.97 to more than 0.999 of each layer's value updates on held-out tasks; its "
+        "effective discount is 0.467."
     )
 
 
@@ -188,11 +188,26 @@ def test_the_verdict_on_an_untrained_model() -> None:
         weight("weight_cosine", None, layer=0),
     )
     assert verdict(result(*errors((1.1, 1.5), (-0.1, 0.1)), *untrained)) == (
-        "This model has not learned to evaluate states: over its contexts its squared value error is 1.30 of the "
-        "constant predictor's (95 % interval 1.10 to 1.50) and it explains 0.00 of the differences within a chain "
-        "(-0.10 to 0.10). Its update weights do not all have the TD signs ++- (+--) with cosine -0.25 to (1, 1, -1) "
-        "(1 of 2 layers unidentified)."
+        "This model has not learned to evaluate states: over the states of its contexts its squared value error is "
+        "1.30 of the constant predictor's (95 % interval 1.10 to 1.50) and it explains 0.00 of the differences within "
+        "a chain (-0.10 to 0.10). Its update weights have the signs +--, not the ++- of TD, with cosine -0.25 to "
+        "(1, 1, -1) (1 of 2 layers unidentified)."
     )
+
+
+@pytest.mark.parametrize(
+    ("layers", "said"),
+    [
+        (("+++",), "have the signs +++, not the ++- of TD."),
+        (("+--", "+--"), "have the signs +--, not the ++- of TD."),
+        (("+--", "---"), "have the signs +-- and ---, not the ++- of TD."),
+        (("++-", "+++", "++-"), "have the TD signs ++- in 2 of 3 identified layers, +++ in the others."),
+        (("++-", "unidentified"), "have the TD signs ++- (1 of 2 layers unidentified)."),
+    ],
+)
+def test_signs_are_told_layer_by_layer_only_where_layers_differ(layers: tuple[str, ...], said: str) -> None:
+    findings = [weight("sign_pattern", signs, layer=k) for k, signs in enumerate(layers)]
+    assert verdict(result(*findings)) == f"Its update weights {said}"
 
 
 @pytest.mark.parametrize(
@@ -262,6 +277,12 @@ def test_the_verdict_on_a_run_is_on_its_last_checkpoint() -> None:
     assert learned_values(run, checkpoint="step-00000000") is False
 
 
+def test_an_interval_of_a_verdict_never_reads_as_a_point() -> None:
+    narrow = result(*errors((0.9, 1.2), (-0.00056, 0.00087)))
+    assert "of the differences within a chain (-0.001 to 0.001)" in verdict(narrow)
+    assert "(95 % interval 0.90 to 1.20)" in verdict(narrow)
+
+
 def limit(word: str, *numbers: float | None) -> Finding:
     return Finding(
         name="bottleneck",
@@ -289,9 +310,27 @@ def grown(factor: float | None) -> Finding:
 def test_the_verdict_names_the_limit_with_what_it_costs() -> None:
     text = verdict(result(limit("context", 0.08, 0.07, 0.02, 0.075)))
     assert "What limits its values most is the length of its contexts" in text
-    assert "would be 0.02 instead of 0.08" in text
+    assert (
+        "its squared error, over all states weighted by the stationary distribution, would be 0.02 instead of 0.08 of "
+        "the mean squared true value" in text
+    )
     assert "its learned weights" in verdict(result(limit("weights", 0.08, None, 0.02, 0.01)))
     assert "limits" not in verdict(result(limit("none", 0.08, 0.08, 0.08, 0.08)))
+
+
+def test_the_verdict_tells_which_form_of_softmax_td_was_read_or_fitted() -> None:
+    read = weight("opaque_reading", "not decodable")
+    assert verdict(result(read)) == (
+        "Its residual stream read for weighted softmax TD with one step size: not decodable."
+    )
+    rules = [
+        weight("rule_error", error, rule=rule, scored="end to end")
+        for rule, error in (("weighted softmax TD", 0.011), ("linear TD", 0.5))
+    ]
+    assert verdict(result(weight("algorithm", "none of these"), *rules)).endswith(
+        "end to end weighted softmax TD with three free weights comes closest, missing 0.011 of its squared last "
+        "values."
+    )
 
 
 def test_the_verdict_warns_of_depth_beyond_the_trained() -> None:

@@ -1,6 +1,7 @@
 """The demo, whole: three trained models, their results, one report; and the default model on seeds 0-4."""
 
 import json
+import re
 from pathlib import Path
 from statistics import median
 
@@ -14,7 +15,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.mark.slow
-def test_the_demo_trains_analyses_and_reports_and_a_second_call_continues(tmp_path, follow):
+def test_the_demo_trains_analyses_and_reports_and_a_second_call_continues(tmp_path, follow, agrees):
     folder, tmp_path = tmp_path, tmp_path / "demo"
     summary = vl.demo(tmp_path, jobs=1)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
@@ -39,6 +40,12 @@ def test_the_demo_trains_analyses_and_reports_and_a_second_call_continues(tmp_pa
     assert (tmp_path / "tied-results" / "result.json").read_bytes() == before
     assert json.loads(before)["provenance"]["full_analyses_on"][-1] == "seed-0/step-00002000"
     follow(DOCS / "tutorial.md", folder)
+    readme = DOCS.parent / "README.md"
+    shown = " ".join(
+        re.findall(r"^# (.+)$", readme.read_text(encoding="utf-8").split("```")[1], re.MULTILINE)
+    )
+    assert shown
+    assert agrees(shown, follow(readme, folder)["result"].verdict)
 
 
 @pytest.mark.slow

@@ -68,13 +68,17 @@ def test_every_public_name_stands_on_exactly_one_page(site: Path, public: Any) -
 
 
 @pytest.mark.slow
-def test_the_reference_of_commands_holds_every_option(site: Path) -> None:
-    page = re.sub(r"<[^>]+>", "", (site / "reference" / "cli.html").read_text(encoding="utf-8"))
+def test_the_reference_of_commands_holds_every_option_of_each_verb(site: Path) -> None:
+    page = (site / "reference" / "cli.html").read_text(encoding="utf-8")
     group: Any = typer.main.get_command(cli.app)
+    assert len(group.commands) == page.count("<section") - 1
     for name, command in group.commands.items():
-        assert f"valuelens {name}" in page
-        for option in command.params:
-            assert not option.opts or option.opts[0] in page or option.param_type_name == "argument"
+        (section,) = re.findall(rf'<section id="{name}">(.*?)</section>', page, re.DOTALL)
+        assert f"valuelens {name} " in re.sub(r"<[^>]+>", "", section)
+        entries = " ".join(re.findall(r"<dt>(.*?)</dt>", section))
+        told = set(re.findall(r"(?<![\w-])--[\w-]+", re.sub(r"<[^>]+>", "", entries)))
+        words = {word for each in command.params for word in (*each.opts, *each.secondary_opts)}
+        assert told == {word for word in words if word.startswith("--")}, name
 
 
 @pytest.mark.slow
@@ -113,6 +117,19 @@ def test_every_how_to_ends_with_the_number_that_it_printed(page: Path) -> None:
     fences = re.findall(r"^```(\w+)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
     assert fences[-1][0] == "text"
     assert re.search(r"\d|True", fences[-1][1])
+
+
+@pytest.mark.parametrize("page", HOW_TOS, ids=lambda page: page.stem)
+def test_every_how_to_stands_alone(page: Path) -> None:
+    """Whatever a block reads, a command or a block above it on the same page has made."""
+    path = re.compile(r"\b(?:runs|series|results)/\w+|\b\w+\.(?:csv|parquet|py)\b")
+    made = {"metrics.parquet", "scores.parquet"}  # parts of a folder that is named before them
+    for kind, block in re.findall(r"^```(sh|python)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        made |= set(re.findall(r"(?:^# |\.to_csv\(\"|\.to_parquet\(\")(\w+\.\w+)", block))
+        for line in block.splitlines() if kind == "sh" else [block]:
+            assert set(path.findall(re.sub(r"--out \S+", "", line))) - made == set()
+            made |= set(re.findall(r"--out (\S+)", line))
+    assert len(made) > 2
 
 
 def standings() -> dict[str, set[str]]:
@@ -163,7 +180,11 @@ def test_every_picture_is_shown_with_words_and_all_are_small() -> None:
     pages = "".join(
         page.read_text() for page in (ROOT / "README.md", DOCS / "gallery.md", DOCS / "tutorial.md")
     )
-    shown = re.findall(r"!\[([^\]]*)\]\((?:docs/)?pictures/([\w-]+\.webp)\)", pages)
+    shown = re.findall(r"!\[([^\]]*)\]\(pictures/([\w-]+\.webp)\)", pages)
+    shown += [
+        (words, name)
+        for name, words in re.findall(r'<img src="docs/pictures/([\w-]+\.webp)" [^>]*alt="([^"]+)"', pages)
+    ]
     assert {name for _, name in shown} == {file.name for file in DOCS.glob("pictures/*")}
     assert all(len(words) > 30 for words, _ in shown)
     assert sum(file.stat().st_size for file in DOCS.glob("pictures/*")) < 600_000

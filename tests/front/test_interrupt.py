@@ -1,6 +1,7 @@
 """Ctrl-C: one line that says what is kept, and the command that goes on."""
 
 import gc
+import multiprocessing
 import shlex
 import signal
 import sys
@@ -80,6 +81,22 @@ def test_a_signal_is_heard_and_the_handler_is_put_back():
     with pytest.raises(Interrupted), interruptible(nothing):
         signal.raise_signal(signal.SIGINT)
     assert (signal.getsignal(signal.SIGINT), threading.excepthook) == (before, hook)
+
+
+def test_what_a_process_had_half_written_is_removed_and_nothing_of_others(tmp_path):
+    """It is killed in the midst of a checkpoint: it does not hear Ctrl-C, and cannot clear up itself."""
+    there, gone = tmp_path / "run" / ".valuelens-tmp-1-00-new-config.json", []
+    with pytest.raises(Interrupted), interruptible(nothing, out=tmp_path):  # noqa: PT012
+        worker = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,))
+        worker.start()
+        gone = [
+            tmp_path / "run" / f".valuelens-tmp-{worker.pid}-00-new-{name}" for name in ("step", "a.json")
+        ]
+        made(gone[0], "model.safetensors")
+        made(tmp_path / "run", there.name, gone[1].name)
+        signal.raise_signal(signal.SIGINT)
+    assert worker.exitcode == -signal.SIGKILL
+    assert list((tmp_path / "run").iterdir()) == [there]
 
 
 def test_work_that_is_thrown_away_is_not_bemoaned():

@@ -52,3 +52,4 @@ def test_a_notebook_runs(path: Path, tmp_path: Path) -> None:
     shown = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert any("text/html" in output.get("data", {}) for output in shown)
     assert any("image/png" in output.get("data", {}) for output in shown)
+    assert [output.text for output in shown if output.get("name") == "stderr"] == []

@@ -61,13 +61,15 @@ def test_no_call_is_longer_than_five_lines() -> None:
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory, tiny_model: Any) -> Iterator[dict[int, Any]]:
+def ran(
+    tmp_path_factory: pytest.TempPathFactory, tiny_model: Any, word_tokenizer: Any
+) -> Iterator[dict[int, Any]]:
     """What each block raised, and the names that all of them left; they run in one empty folder."""
     folder, raised = tmp_path_factory.mktemp("page"), dict[Any, Any]()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.syspath_prepend(ROOT / "examples")
-        _prepare(folder, patch, tiny_model)
+        _prepare(folder, patch, tiny_model, word_tokenizer("i0 i1 L0 L1 =>"))
         names: dict[str, Any] = {}
         for number, block in enumerate(BLOCKS):
             _give(number, names, folder)
@@ -89,7 +91,7 @@ def _run(block: str, number: int, names: dict[str, Any]) -> None:
         exec(block.replace("tcp://scheduler:8786", cluster.scheduler_address), names)
 
 
-def _prepare(folder: Path, patch: pytest.MonkeyPatch, tiny_model: Any) -> None:
+def _prepare(folder: Path, patch: pytest.MonkeyPatch, tiny_model: Any, tokenizer: Any) -> None:
     """What the page takes for granted: weights of a network, a model in the hub's cache, and a demo that is known."""
     from huggingface_hub import constants
     from plain_module import MyModule
@@ -99,9 +101,9 @@ def _prepare(folder: Path, patch: pytest.MonkeyPatch, tiny_model: Any) -> None:
     patch.setattr(constants, "HF_HUB_OFFLINE", True)
     model = folder / "hub" / "models--allenai--OLMo-2-0425-1B"
     for number, revision in enumerate(("main", "step10", "step20")):
-        tiny_model("olmo2", seed=number, num_layers=2).save_pretrained(
-            model / "snapshots" / f"{number + 1:040x}"
-        )
+        snapshot = model / "snapshots" / f"{number + 1:040x}"
+        tiny_model("olmo2", seed=number, num_layers=2).save_pretrained(snapshot)
+        tokenizer.save_pretrained(snapshot)
         (model / "refs").mkdir(exist_ok=True)
         (model / "refs" / revision).write_text(f"{number + 1:040x}")
     # the whole demo takes minutes: tests/front/test_demo.py runs this function
@@ -146,6 +148,11 @@ def test_the_blocks_did_what_the_page_says(ran: dict[Any, Any]) -> None:
     assert names["judged"].tables["gains"].gain.tolist() == [0.0, 0.25, 0.5]
     assert names["ranking"].tables["gains"].recipe.tolist() == ["fast"]
     assert [each.revision for each in names["revisions"]] == ["step10", "step20"]
+    assert names["by_revision"].tables["scores"].checkpoint.tolist() == [
+        each.label for each in names["revisions"]
+    ]
+    kept = folder / "hub" / "models--allenai--OLMo-2-0425-1B" / "snapshots"
+    assert [each.name for each in kept.iterdir()] == [f"{1:040x}"]  # main: the others were evicted
     for name in ("found", "far", "read"):
         assert names[name]
     assert names["far"].find("signal")[0].estimate == names["scores"].find("signal")[0].estimate

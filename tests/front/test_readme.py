@@ -1,10 +1,13 @@
-"""The README is true today: its commands and its Python run, and what it links to is there; so with the verbs' page."""
+"""The README fits on one screen and its links are there; its commands, and those of the verbs' page, are true today."""
 
+import math
 import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from valuelens import cli
 
@@ -15,16 +18,6 @@ VERBS = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
 
 def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", page, flags=re.DOTALL)
-
-
-@pytest.mark.slow
-def test_the_readme_runs(follow: Callable[..., dict[str, object]], tmp_path: Path) -> None:
-    assert len(blocks(README, "sh")[0].splitlines()) == 3
-    assert len(blocks(README, "python")[0].splitlines()) <= 5
-    result = follow(ROOT / "README.md", tmp_path)["result"]
-    assert (tmp_path / "results/small/result.json").exists()
-    assert "constant predictor" in (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "constant predictor" in result.verdict  # type: ignore[attr-defined]
 
 
 @pytest.mark.slow
@@ -44,12 +37,47 @@ def test_every_verb_stands_in_the_table_and_every_row_is_a_verb() -> None:
     assert set(re.findall(r"^\| `valuelens ([\w-]+)", VERBS, flags=re.MULTILINE)) == verbs()
 
 
+def test_every_optional_part_stands_in_the_table() -> None:
+    told = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", VERBS.partition("## What is optional")[2], re.MULTILINE)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert sorted(re.findall(r"\w+", " ".join(told))) == sorted(extras)
+
+
 def test_every_linked_file_exists() -> None:
-    links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if not link.startswith("http")]
+    named = re.findall(r"\]\(([^)]+)\)", README) + re.findall(r'src="([^"]+)"', README)
+    links = [link for link in named if not link.startswith("http")]
     assert len(links) > 10
     for link in links:
         assert (ROOT / link).exists(), link
 
 
+def test_two_commands_that_the_makefile_has_and_five_lines_of_python() -> None:
+    """The Python runs on the demo's own files in tests/front/test_demo.py, which also looks at what it prints."""
+    commands = re.findall(r"^    make (\w+) +# \w", README, flags=re.MULTILINE)
+    assert commands == ["demo", "test"]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert all(re.search(rf"^{name}:", makefile, flags=re.MULTILINE) for name in commands)
+    (python,) = blocks(README, "python")
+    assert len([line for line in python.splitlines() if not line.startswith("#")]) <= 5
+
+
 def test_the_readme_fits_on_one_screen() -> None:
-    assert len(README.splitlines()) <= 60
+    """In pixels, about, where text is 832 wide as on GitHub: Chromium with its styles gave 892 for what is 885 here."""
+    assert sum(map(height, README.strip().split("\n\n"))) + 2 * 32 - 16 <= 900
+
+
+def height(block: str) -> int:
+    """Of a heading, a picture, code, or prose of 112 letters a line."""
+    if block.startswith("# "):
+        return 67
+    if picture := re.search(r'<img src="([^"]+)" width="(\d+)"', block):
+        with Image.open(ROOT / picture[1]) as shown:
+            return round(int(picture[2]) * shown.height / shown.width) + 22
+    lines = [line for line in block.splitlines() if not line.startswith("```")]
+    if block.startswith(("```", "    ")):
+        assert all(len(line) <= 98 + 4 * line.startswith("    ") for line in lines), (
+            "code would need scrolling"
+        )
+        return 20 * len(lines) + 48
+    words = re.sub(r"\]\([^)]+\)|[*\[]", "", " ".join(lines))
+    return 24 * math.ceil(len(words) / 112) + 16

@@ -218,6 +218,10 @@ def test_a_deeper_configuration_than_the_weights_is_refused(saved):
             "model; found LlamaForSequenceClassification",
         ),
         ({"model_type": "bert", "architectures": None}, "found bert, whose attention looks ahead"),
+        (
+            {"model_type": "mamba", "architectures": None},
+            "every layer of MODEL must attend to the tokens before; found mamba, which keeps a running state",
+        ),
         ({"model_type": "none-such"}, "transformers must know this kind of model; found "),
         (
             {"model_type": "mine", "auto_map": {"AutoConfig": "code.Mine"}},

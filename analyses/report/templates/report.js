@@ -18,10 +18,32 @@
     }
     return mark.dataset.words;
   };
+
+  // A map of many cells is one mark that holds the words of all of them.
+  const planes = new Map(all(".hover > [data-plane]").map((mark) => [mark, JSON.parse(mark.dataset.plane)]));
+  const cellWords = (plane, k) => {
+    const wide = plane.across.length - 1;
+    const line = ({ x, y, v }) => (x ? x[k % wide] : y ? y[Math.floor(k / wide)] : v[k]);
+    return plane.silent.includes(k) ? "" : plane.lines.map(line).filter(Boolean).join("\n");
+  };
+  const cellAt = (mark, clientX, clientY) => {
+    const { across, up } = planes.get(mark);
+    const { x, y } = new DOMPoint(clientX, clientY).matrixTransform(mark.getScreenCTM().inverse());
+    const between = (ends, z) => ends.findIndex((end, k) => k && (end - z) * (ends[k - 1] - z) <= 0) - 1;
+    return Math.max(0, between(up, y)) * (across.length - 1) + Math.max(0, between(across, x));
+  };
+  const middleOf = (mark, k) => {
+    const { across, up } = planes.get(mark);
+    const [column, row] = [k % (across.length - 1), Math.floor(k / (across.length - 1))];
+    const half = (ends, at) => (ends[at] + ends[at + 1]) / 2;
+    const { x, y } = new DOMPoint(half(across, column), half(up, row)).matrixTransform(mark.getScreenCTM());
+    return [x, y];
+  };
   const away = () => { tip.hidden = true; };
-  const tell = (mark, x, y) => {
-    tip.hidden = false;
-    tip.textContent = wordsOf(mark);
+  const tell = (mark, x, y, cell = -1) => {
+    const words = wordsOf(mark);
+    tip.textContent = cell < 0 ? words : cellWords(planes.get(mark), cell);
+    tip.hidden = !tip.textContent;
     const below = y + 18;
     const top = below + tip.offsetHeight > innerHeight ? y - tip.offsetHeight - 10 : below;
     tip.style.left = `${Math.max(4, Math.min(x + 14, innerWidth - tip.offsetWidth - 8))}px`;
@@ -39,7 +61,9 @@
     };
     const under = document.elementsFromPoint(event.clientX, event.clientY).filter((e) => e.matches(".hover > *"));
     if (!under.length) return away();
-    tell(under.reduce((a, b) => (far(b) < far(a) ? b : a)), event.clientX, event.clientY);
+    const nearest = under.reduce((a, b) => (far(b) < far(a) ? b : a));
+    const [x, y] = [event.clientX, event.clientY];
+    tell(nearest, x, y, planes.has(nearest) ? cellAt(nearest, x, y) : -1);
   };
   document.addEventListener("pointermove", point, { passive: true });
   document.addEventListener("pointerdown", point, { passive: true });
@@ -48,7 +72,9 @@
 
   // With a figure in focus the arrow keys read one mark after another.
   for (const card of all(".card")) {
-    const marks = all(".hover > *", card);
+    const cells = (mark) => (planes.get(mark).across.length - 1) * (planes.get(mark).up.length - 1);
+    const each = (mark) => (planes.has(mark) ? Array.from({ length: cells(mark) }, (_, k) => [mark, k]) : [[mark, -1]]);
+    const marks = all(".hover > *", card).flatMap(each).filter(([mark, k]) => k < 0 || cellWords(planes.get(mark), k));
     if (!marks.length) continue;
     let at = -1;
     card.setAttribute("aria-label", "figure, scrolls sideways; left and right arrow keys read its marks");
@@ -58,8 +84,10 @@
       if (!step || event.target !== card) return;
       event.preventDefault();
       at = (at + step + marks.length) % marks.length;
-      marks[at].scrollIntoView({ block: "nearest", inline: "nearest", behavior: "instant" });
-      requestAnimationFrame(() => requestAnimationFrame(() => tell(marks[at], ...middle(marks[at]))));
+      const [mark, cell] = marks[at];
+      mark.scrollIntoView({ block: "nearest", inline: "nearest", behavior: "instant" });
+      const place = () => (cell < 0 ? middle(mark) : middleOf(mark, cell));
+      requestAnimationFrame(() => requestAnimationFrame(() => tell(mark, ...place(), cell)));
     });
   }
 
@@ -135,6 +163,7 @@
     const state = range(controls, "Tokens sampled before it", "state", data.n.length - 1);
     const cells = all('[id$="hop-map"] path', svg);
     const marks = all(".hover > rect", svg);
+    const plane = planes.get(marks[0]);
     const title = svg.querySelector('[id$="hop-map-title"] text');
     const read = () => {
       const [l, h, s] = [layer, hop, state].map((control) => Number(control.value));
@@ -154,12 +183,15 @@
     const paint = () => {
       const grid = data.norm[layer.value].flat();
       const largest = Math.max(...grid) || 1;
+      const told = [];
       grid.forEach((norm, k) => {
         const depth = 1 - Math.log(Math.max(norm / largest, data.floor)) / Math.log(data.floor);
         const words = `state ${k % data.n.length}, hop ${Math.floor(k / data.n.length)}: norm ${digits(norm)}`;
         if (cells[k]) cells[k].style.fill = data.shades[Math.round(depth * (data.shades.length - 1))];
-        if (marks[k] && wordsOf(marks[k])) marks[k].dataset.words = words;
+        if (plane) told.push(words);
+        else if (marks[k] && wordsOf(marks[k])) marks[k].dataset.words = words;
       });
+      if (plane) plane.lines = [{ v: told }];
       if (title) title.textContent = `norm / largest norm, ${data.layers[layer.value]}`;
       read();
     };

@@ -32,6 +32,7 @@ def complaint(path: Path) -> str:
     return str(caught.value).replace(str(path), "PATH")
 
 
+@pytest.mark.xdist_group("trl")
 def test_a_real_run_of_trl(trl_run: Callable[[str], Any], tmp_path: Path) -> None:
     """Two steps, from the trainer's state and, without it, from its completions: the same rewards."""
     output = trl_run("text").output

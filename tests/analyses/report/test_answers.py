@@ -66,6 +66,7 @@ def test_an_answer_is_as_sure_as_its_interval(
     assert (given.answer, given.sure) == (answer, sure)
     assert given.control == "the constant predictor, which sees no state: 1 and 0"
     assert f"95 % interval {error[0]:.2f} to" in given.why
+    assert given.found.startswith("over the states of its contexts ")
     assert headline(measured).endswith(said)
 
 
@@ -103,6 +104,9 @@ def test_a_named_rule_is_sure_where_its_lead_is() -> None:
     assert (sure.answer, sure.sure, sure.control) == ("Softmax TD", "sure", "redrawn weights: none")
     assert "linear TD leaves 0.15 more of the squared updates unexplained" in sure.found
     assert named("softmax TD", (-0.1, 0.2)).sure == "not sure"
+    weighted = named("weighted softmax TD", (0.1, 0.2))
+    assert weighted.found.startswith("with three free weights a layer, not one step size; it fits best; ")
+    assert "three" not in sure.found
     none = named("none of these", (0.1, 0.2))
     assert (none.answer, none.sure) == ("None of the rules that were tried", "no interval")
     assert none.found.startswith("softmax TD fits best")
@@ -141,7 +145,10 @@ def test_kernel_limit_and_other_tasks() -> None:
     limit = found("bottleneck", "context", control=("error", [0.4, 0.3, 0.1, 0.2]))
     given = answered(result(limit), "limits")
     assert given.answer == "Too short contexts"
-    assert given.found == "without it the squared error would be 0.10 instead of 0.40"
+    assert given.found == (
+        "without it the squared error, over all states weighted by the stationary distribution, would be 0.10 instead "
+        "of 0.40 of the mean squared true value"
+    )
     wider = found("generalises_to", "own tasks, loop, garnet", control=("LSTD", "loop"))
     shifts = [
         found("generalisation", 0.5, (0.4, 0.6), shift=name, of="context")
@@ -149,6 +156,7 @@ def test_kernel_limit_and_other_tasks() -> None:
     ]
     given = answered(result(wider, *shifts), "tasks")
     assert (given.answer, given.control) == ("On 2 of 3 kinds", "LSTD, which is no network, on 1")
+    assert given.found.startswith("over the states of whole contexts better than")
 
 
 @pytest.mark.parametrize(

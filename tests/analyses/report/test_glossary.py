@@ -36,6 +36,12 @@ def test_terms_are_marked_once_and_the_rest_is_text(text: str, marked: int) -> N
         ("signal-to-noise", "over the variance of costates"),
         ("costate", "For the objective `surrogate`, its average over rollouts is how the value changes"),
         ("costate", "for `reward` that average lacks"),
+        (
+            "weighted softmax TD",
+            "With one step size a layer, as in theta*, it keeps the discount of the tasks",
+        ),
+        ("weighted softmax TD", "With three free weights a layer"),
+        ("squared value error", "weighted by the stationary distribution"),
     ],
 )
 def test_terms_agree_with_the_theory(name: str, said: str) -> None:

@@ -1,5 +1,6 @@
 """What is pointed at says what was drawn there: targets lie on the marks, and their words hold the numbers."""
 
+import json
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from matplotlib.colors import LogNorm
 
 from valuelens.analyses import Control, Finding, Result
 from valuelens.analyses.report._hop_figures import hop_map_figure, hop_share_figure
-from valuelens.analyses.report._hover import MOST, MOST_CELLS, tell
+from valuelens.analyses.report._hover import MOST, MOST_HELD, tell
 from valuelens.analyses.report._numbers import interval_words
 from valuelens.analyses.report._style import blank, styled, svg_text
 from valuelens.analyses.report._value_figures import value_lens_figure
@@ -152,8 +153,33 @@ def test_what_is_not_data_or_not_seen_is_silent() -> None:
 def test_there_are_not_too_many() -> None:
     count = len(words(lambda ax: [ax.plot(np.arange(5 * MOST), np.arange(5 * MOST) + k) for k in range(3)]))
     assert MOST / 2 < count <= MOST + 3
-    side = int(MOST_CELLS**0.5) + 1
+    side = int(MOST_HELD**0.5) + 1
     assert words(lambda ax: ax.pcolormesh(np.ones((side, side)))) == []
+
+
+def test_a_map_of_many_cells_is_one_target_that_holds_all_words() -> None:
+    """Lines that follow columns or rows are held once each; ends of cells stand where matplotlib drew them."""
+    values = np.arange(30 * 40, dtype=float).reshape(30, 40) / 8
+    values[1, 2] = np.nan
+
+    def draw(ax: Axes) -> None:
+        ax.pcolormesh(np.linspace(-1, 1, 41), np.linspace(0, 3, 31), values)
+        ax.set(xlabel="across", ylabel="it's <up>", title="height")
+
+    svg = drawn(draw)
+    (group,) = (g for g in ET.fromstring(svg).iter(f"{SVG}g") if g.get("class") == "hover")
+    (target,) = group
+    assert target.findtext(f"{SVG}title") == "height"
+    held = json.loads(target.attrib["data-plane"])
+    assert [list(line) for line in held["lines"]] == [["x"], ["y"], ["v"]]
+    across, up, said = (next(iter(line.values())) for line in held["lines"])
+    assert (len(across), across[0], across[-1]) == (40, "across: -0.975", "across: 0.975")
+    assert (len(up), up[0], up[10]) == (30, "it's <up>: 0.05", "it's <up>: 1.05")
+    assert (said[0], said[41], said[-1]) == ("height: 0", "height: 5.12", "height: 150")
+    assert (held["silent"], said[42]) == ([42], "")
+    left, top, width, height = (float(target.attrib[key]) for key in ("x", "y", "width", "height"))
+    assert [held["across"][k] for k in (0, -1)] == pytest.approx([left, left + width], abs=0.02)
+    assert [held["up"][k] for k in (-1, 0)] == pytest.approx([top, top + height], abs=0.02)
 
 
 def test_the_value_lens_says_its_findings() -> None:

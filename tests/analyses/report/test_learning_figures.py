@@ -46,6 +46,10 @@ def test_seeds_and_their_mean_are_drawn_by_kind_of_credit(ranked_result: Make) -
         mean = mine[mine["cut"] == cut].groupby("step")["reward"].mean()
         assert list(line.get_ydata()) == pytest.approx(mean.tolist())
     assert len({line.get_linestyle() for line in named.values()}) == 2
+    one = ranked_result(checkpoints=6, seeds=1)
+    (alone,) = series_names(one)
+    labels = learning_figure(Figure().subplots(), one, alone, "step-00000020").get_legend_handles_labels()[1]
+    assert labels[0] == "full credit, 1 RL seed"
     assert list(mean_curves(result, name, label)) == ["full credit", "credit through time cut"]
 
 

@@ -1,5 +1,7 @@
 """Figures of opaque models show the findings beside their controls."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from matplotlib.axes import Axes
@@ -88,3 +90,14 @@ def test_heads_show_what_they_ask_with(ax: Axes, result: Result) -> None:
 def test_a_report_has_the_three_figures(result: Result) -> None:
     names = {picture.name for picture in pictures(result)}
     assert names == {"opaque_decoding", "opaque_patches", "opaque_heads"}
+
+
+def test_nothing_is_told_by_colour_alone(
+    result: Result, told_by_colour_alone: Callable[[Figure], list[str]]
+) -> None:
+    figure = Figure()
+    left, middle, right = figure.subplots(1, 3)
+    decoding_figure(left, result, "v_l(S_j)")
+    patch_figure(middle, result)
+    head_figure(right, result)
+    assert told_by_colour_alone(figure) == []

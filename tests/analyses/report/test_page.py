@@ -159,6 +159,17 @@ def test_titles_and_results_are_not_markup(page: Page, trained: Result) -> None:
     assert html.count(escape(evil, quote=False)[:20]) > 6
 
 
+def test_parts_that_were_skipped_for_one_reason_share_it(page: Page, trained: Result) -> None:
+    parts = [{"what": f"part {k}", "why": "it diverges"} for k in range(7)]
+    alone = {"what": "another", "why": "it is not there"}
+    html = page({"a": replace(without_pictures(trained), skipped=(*parts, alone))})
+    said = "<li>it diverges. So it is for 7 parts: <bdi>part 0</bdi>; <bdi>part 1</bdi>; "
+    assert said in html
+    assert html.count("it diverges") == 1
+    assert "<li><bdi>another</bdi>: it is not there</li>" in html
+    assert "8 parts of the analysis gave no numbers:" in html
+
+
 def test_the_title_of_one_result_is_the_title(page: Page, trained: Result) -> None:
     html = page({"runs/first": without_pictures(trained)})
     assert "<title>valuelens report: runs/first</title>" in html

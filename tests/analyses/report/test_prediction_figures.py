@@ -46,8 +46,9 @@ def test_the_points_are_gains_by_rank(ax: Axes, ranked_result: Make) -> None:
         assert spearmanr(x, y)[0] == pytest.approx(found.estimate)
         assert ax.get_title() == correlation_words(result, name, "impact")
         assert ax.get_title().startswith(f"Spearman {found.estimate:.3f} (95 %: ")
-        ring = table[table["checkpoint"] == recommended(result, name)]
-        assert [ax.lines[1].get_ydata().item()] == ring["gain"].tolist()
+        chosen = table["checkpoint"] == recommended(result, name)
+        assert [ax.lines[1].get_xdata()[0]] == table["impact"].rank()[chosen].tolist()
+        assert not [line for line in ax.lines if line.get_marker() == "o"]
         assert len(ax.texts) == len(table)
 
 

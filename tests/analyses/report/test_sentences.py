@@ -10,7 +10,14 @@ from valuelens.analyses.report._notes import TITLES
 from valuelens.analyses.report._numbers import interval_words, readable
 from valuelens.analyses.report._phrases import PHRASES, sections_of
 from valuelens.analyses.report._plates import PLATES
-from valuelens.analyses.report._sentences import is_missing, sentence, shown, shown_control, shown_interval
+from valuelens.analyses.report._sentences import (
+    is_missing,
+    sentence,
+    shown,
+    shown_control,
+    shown_interval,
+    told_once,
+)
 
 NAMES = result_schema()["$defs"]["finding_name"]["enum"]
 LISTS = {"value_lens": [1.0, 0.54321, 0.12345], "weights": [1.34, 1.27, -1.41]}
@@ -140,6 +147,20 @@ def test_seed_and_checkpoint_are_named() -> None:
     assert "(step 45; seed 3; 256 tasks; our definition)" in text
 
 
+def test_recommendations_rest_on_checkpoints() -> None:
+    text = sentence(
+        finding("recommended", estimate="step-00000154", interval=None, reasons={"interval": "-"})
+    )
+    assert text.endswith("(256 checkpoints; our definition).")
+
+
+def test_the_order_of_properties_is_no_median_of_one_seed() -> None:
+    text = sentence(finding("emergence_order", estimate=["a", "b"], interval=None, reasons={"interval": "-"}))
+    assert text.startswith(
+        "Properties appear in this order, by their step (of several seeds the median): (1) a; (2) b"
+    )
+
+
 def test_unidentified_is_said_with_its_reason() -> None:
     found = finding("sign_pattern", estimate="unidentified", interval=None, reasons={"interval": "-"})
     assert is_missing(found)
@@ -170,10 +191,105 @@ def test_second_hand_equations_are_marked() -> None:
         ("frac_reward_zero_std", 0.25, "and those teach nothing"),
         ("reward_std", 0.0, "so nothing tells rollouts apart"),
         ("signal_to_noise", -0.01, "not above 0: no signal was seen"),
+        ("regret", 0.0, "short of the best checkpoint in gain, that is, it is the best one in these runs"),
+        (
+            "log_prob_mismatch",
+            0.0,
+            "nats a token (median), that is, for at least half of the tokens not at all",
+        ),
     ],
 )
 def test_the_size_of_a_number_is_explained(name: str, estimate: float, words: str) -> None:
     assert words in sentence(finding(name, estimate=estimate))
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "said"),
+    [
+        (
+            "reparameterisation_r2",
+            {},
+            "Softmax TD with three free weights, fitted with the layer's own attention, ",
+        ),
+        ("functional_distance", {}, "differ from those of TD with one fitted step size a layer by "),
+        (
+            "value_lens",
+            {"reference": "TD iterate"},
+            "(weighted softmax TD with one fitted step size a layer), the ",
+        ),
+        (
+            "credit_adjoint_gap",
+            {"weights": "fitted"},
+            "with the weights (alpha, alpha, -alpha) of one step size, ",
+        ),
+        ("credit_adjoint_gap", {"weights": "own"}, "passed back with the layer's own update weights, "),
+    ],
+)
+def test_two_forms_of_softmax_td_are_told_apart(name: str, more: dict[str, str], said: str) -> None:
+    found = finding(name, index={"layer": 2, "fit": "weights", **more})
+    assert said in sentence(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "states"),
+    [
+        ("value_lens", "read at the query state is off by"),
+        ("msve_ratio", "at the query state is 0.988"),
+        ("msve_vs_constant", "at the query state is 0.988"),
+        ("context_msve_vs_constant", "Over the states of the contexts, each as often as it is visited, "),
+        ("depth_error", "over the states that a context leaves (all columns but the query), "),
+        ("bottleneck", "as the control, over all states weighted by the stationary distribution: "),
+        ("fixed_point_error", "over all states weighted by the stationary distribution, "),
+    ],
+)
+def test_squared_errors_say_over_which_states_they_are_taken(name: str, states: str) -> None:
+    assert states in sentence(finding(name))
+
+
+def test_an_r2_far_below_zero_is_told_as_a_multiple_of_the_baseline() -> None:
+    below = Control(name="exchanged rewards", estimate=-12418.5)
+    said = "with exchanged rewards its squared error is 12,420 times that of no update (256"
+    assert said in sentence(finding("reparameterisation_r2", control=below))
+    above = Control(name="exchanged rewards", estimate=0.25)
+    assert "with exchanged rewards it explains 0.25" in sentence(
+        finding("reparameterisation_r2", control=above)
+    )
+
+
+def test_errors_of_several_lengths_stand_with_their_lengths_and_one_reason() -> None:
+    index = {"contexts": "that visit every state", "lengths": "15, 30, 60, 120"}
+    why = {"estimate": "too few contexts", "control": "too few contexts", "interval": "-"}
+    chain = Control(name="value of the empirical chain", estimate=[None, None, None, 0.169])
+    found = finding(
+        "context_error",
+        **{"index": index, "estimate": [None, None, None, 0.932], "interval": None, "control": chain},
+        reasons=why,
+    )
+    assert sentence(found) == (
+        "In contexts that visit every state, the largest error over their states is on average, by the number of "
+        "transitions, 0.932 at 120, not known at 15, 30 and 60 (too few contexts); the value of the empirical chain is "
+        "off by 0.169 at 120, not known at 15, 30 and 60 (256 tasks; our definition)."
+    )
+
+
+def test_numbers_that_are_missing_for_one_reason_are_told_once() -> None:
+    def missing(predictor: str, why: str) -> Finding:
+        return finding(
+            "probability_best",
+            estimate=None,
+            interval=None,
+            index={"predictor": predictor, "target": "gain"},
+            reasons={"estimate": why, "interval": why},
+        )
+
+    rest = [missing("reward", "nothing was run"), finding("regret")]
+    found = [*(missing(each, "one RL seed") for each in ("impact", "entropy", "signal")), *rest]
+    assert told_once(found) == [
+        "The probability that the choice of ... brings the most gain has no number: one RL seed; for the control it is "
+        "0.457 (our definition). So it is for 3: signal x headroom (the score); entropy; signal alone.",
+        *map(sentence, rest),
+    ]
+    assert told_once(found[:2]) == [sentence(each) for each in found[:2]]
 
 
 def test_what_rounds_to_one_was_not_measured_as_one() -> None:

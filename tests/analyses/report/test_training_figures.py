@@ -1,5 +1,6 @@
 """Figures of training: seeds, their mean, and where properties begin."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -68,6 +69,17 @@ def test_several_seeds_have_a_mean_with_a_band(ax: Axes) -> None:
         close(np.asarray(each.get_ydata()), table[table["quantity"] == column]["mean"].tolist())
     low = table[table["quantity"] == "w_T"]["low"].min()
     assert min(band.get_paths()[0].vertices[:, 1].min() for band in ax.collections[1:2]) == pytest.approx(low)
+
+
+def test_many_seeds_are_not_told_by_colour_alone(
+    told_by_colour_alone: Callable[[Figure], list[str]],
+) -> None:
+    table = run_table(6).assign(effective_discount=0.4, discount_error=0.1, assumption_margin=-0.5)
+    result, figure = emergence(table), Figure()
+    panels = training_panels(result)
+    for ax, panel in zip(figure.subplots(1, len(panels)), panels, strict=True):
+        panel(ax, result)
+    assert told_by_colour_alone(figure) == []
 
 
 def test_a_single_seed_has_no_mean(ax: Axes) -> None:

@@ -123,3 +123,35 @@ def test_a_mark_says_its_number_to_who_points_at_it(viewer, case):
     assert not (left < x < right and top < y < bottom)
     window.find_element(By.CSS_SELECTOR, "body").send_keys(Keys.ESCAPE)
     assert not tip.is_displayed()
+
+
+def test_a_plane_of_many_cells_says_the_number_of_each(viewer, case):
+    """Pointed at, and read by keyboard: what is said of a cell is what the result holds there."""
+    made = case("default")
+    viewer.open(made.report).resize(1440)
+    window, (result,) = viewer.window, made.results.values()
+    plane = window.find_element(By.CSS_SELECTOR, "svg .hover > [data-plane]")
+    name = next(each for each in result.arrays if each.endswith("step-00002000/neu_plane_checkpoint"))
+    values = result.arrays[name].values[..., 0].T  # NEU by cell, rows up
+    rows, columns = values.shape
+    settled = "requestAnimationFrame(() => requestAnimationFrame(arguments[0]))"
+    tip = window.find_element(By.CSS_SELECTOR, ".tip")
+    card = plane.find_element(By.XPATH, "ancestor::div[contains(@class, 'card')]")
+    viewer("arguments[0].focus()", card)
+    for column in (0, 1):
+        card.send_keys(Keys.ARROW_RIGHT)
+        window.execute_async_script(settled)
+        share = -0.5 + column * 2 / (columns - 1)
+        assert number(tip.text, "share of the way to the checkpoint: ") == pytest.approx(share, abs=1e-3)
+    window.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", plane)
+    where = "const b = arguments[0].getBoundingClientRect(); return [b.x, b.y, b.width, b.height]"
+    window.execute_async_script(settled)
+    left, top, width, height = viewer(where, plane)
+    for row, column in ((2, 3), (rows - 2, columns - 1)):
+        pointer = ActionChains(window, duration=0)
+        x, y = left + (column + 0.8) * width / columns, top + (rows - row - 0.2) * height / rows
+        pointer.w3c_actions.pointer_action.move_to_location(int(x), int(y))
+        pointer.perform()
+        assert number(tip.text, "NEU: ") == rounded(float(values[row, column]))
+        share = -0.5 + column * 2 / (columns - 1)
+        assert number(tip.text, "share of the way to the checkpoint: ") == pytest.approx(share, abs=1e-3)
