@@ -260,5 +260,10 @@ def _number(finding: Finding) -> list[float]:
 
 
 def _limits(finding: Finding) -> str:
+    """With as many digits as its ends need to differ: it never reads -0.00 to 0.00."""
     low, high = finding.interval or (float("nan"), float("nan"))
-    return f"{low:.2f} to {high:.2f}"
+    for digits in range(2, 6):
+        words = [f"{end:.{digits}f}" for end in (low, high)]
+        if float(words[0]) != float(words[1]):
+            break
+    return " to ".join(words)

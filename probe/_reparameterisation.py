@@ -18,6 +18,7 @@ from valuelens.probe._kernel import bilinear_scores, softmax_kernel
 from valuelens.probe._shown import Measured
 
 _RIDGE = 1e-14  # of the largest eigenvalue: deep layers move little, and their rule is a small one
+_CANCELS = 500  # units of the last place, of the largest singular value
 _EXACT, _NEARLY = 1e-10, 1e-2
 _SHARPNESSES = (0.0, 1.0, 3.0, 9.0)
 _DAMPING = 1e-2
@@ -118,8 +119,19 @@ def fit_layer(
 
 
 def fit_weights(data: UpdateData, A: Float[Tensor, "feature feature"]) -> LayerFit:
-    """Least squares of w alone, for a given A."""
-    return LayerFit(w=_solve(rule_terms(data, A), data.update), A=A)
+    """Least squares of w alone, for a given A.
+
+    To rounding also where values have nearly converged, so that the terms of a correct rule all but cancel; what
+    a term adds beyond the others below rounding gets no weight.
+
+    Args:
+        data: Fitting half.
+        A: Feature block.
+    """
+    design, target = rule_terms(data, A).flatten(0, 1), data.update.flatten()[:, None]
+    rcond = _CANCELS * torch.finfo(design.dtype).eps
+    solved = torch.linalg.lstsq(design.cpu(), target.cpu(), rcond=rcond, driver="gelsd")  # which GPUs lack
+    return LayerFit(w=solved.solution[:, 0].to(design.device), A=A)
 
 
 def update_r2_sums(data: UpdateData, fit: LayerFit) -> tuple[Float[Tensor, "batch"], Float[Tensor, "batch"]]:

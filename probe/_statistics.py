@@ -29,6 +29,9 @@ _Numbers = NDArray[np.float64] | np.float64
 _ROUNDING = 1e-12
 """Relative standard error, or range, below which a sample counts as without spread."""
 
+_DIGIT = 10
+"""So many units in the last place of single precision are rounding too."""
+
 
 def mean_interval(
     sample: Float[Tensor, "task"], *, seed: int = 0, confidence: float = 0.95
@@ -73,6 +76,9 @@ def ratio_interval(
     x, y = (sample.detach().double().cpu().numpy() for sample in (numerator, denominator))
     if len(x) < 2 or not np.isfinite([x, y]).all():
         return None
+    rounding = max(
+        _ROUNDING, _DIGIT * torch.finfo(torch.promote_types(numerator.dtype, denominator.dtype)).eps
+    )
     # In units of the largest value, so that squares of tiny residuals do not underflow.
     unit_x, unit_y = (float(np.abs(sample).max()) or 1.0 for sample in (x, y))
     x, y = x / unit_x, y / unit_y
@@ -81,11 +87,11 @@ def ratio_interval(
         warnings.simplefilter("ignore", stats.DegenerateDataWarning)
         ratio = x.sum() / y.sum()
         error = _standard_error(x, y)
-        if not error > _ROUNDING:
+        if not error > rounding:
             return None
         pivots = stats.bootstrap(
             (x, y),
-            lambda x, y, axis: _pivot(x, y, ratio),
+            lambda x, y, axis: _pivot(x, y, ratio, rounding),
             paired=True,
             vectorized=True,
             n_resamples=RESAMPLES,
@@ -94,9 +100,9 @@ def ratio_interval(
             rng=np.random.default_rng(seed),
         ).confidence_interval
     low, high = (float(ratio - t * error) * unit_x / unit_y for t in (pivots.high, pivots.low))
-    if min(x.min(), y.min()) >= 0:
-        low = max(low, 0.0)
-    return (low, high) if np.isfinite([low, high]).all() else None
+    if not np.isfinite([low, high]).all():
+        return None
+    return (max(low, 0.0) if min(x.min(), y.min()) >= 0 else low), high
 
 
 def median_interval(
@@ -233,9 +239,13 @@ def _mean_of_product(
     return mean
 
 
-def _pivot(x: NDArray[np.float64], y: NDArray[np.float64], centre: np.float64) -> _Numbers:
-    """How far the ratio of each resample (last axis) lies from `centre`, in its own standard errors."""
-    pivot: _Numbers = (x.sum(-1) / y.sum(-1) - centre) / _standard_error(x, y)
+def _pivot(x: NDArray[np.float64], y: NDArray[np.float64], centre: np.float64, rounding: float) -> _Numbers:
+    """How far the ratio of each resample (last axis) lies from `centre`, in its own standard errors.
+
+    Infinitely far where it is without spread up to rounding: values that tie may differ in their last digit.
+    """
+    error = _standard_error(x, y)
+    pivot: _Numbers = (x.sum(-1) / y.sum(-1) - centre) / np.where(error > rounding, error, 0.0)
     return pivot
 
 

@@ -106,11 +106,11 @@ def _probability(likely: Finding | None, chance: float | None) -> str:
 
 def _price(result: Result, target: str) -> str:
     regret = value_of(pooled(of_predictor(result, "regret", RECOMMENDS[target], target=target)))
-    return (
-        ""
-        if regret is None
-        else f"it falls {readable(regret)} short of the best checkpoint in {TARGETS[target]}"
-    )
+    if regret is None:
+        return ""
+    if regret == 0:
+        return f"in these runs it is the best checkpoint in {TARGETS[target]}"
+    return f"it falls {readable(regret)} short of the best checkpoint in {TARGETS[target]}"
 
 
 def _others(result: Result, target: str) -> str:

@@ -173,7 +173,7 @@ def _missed(result: Result, cosine: Finding) -> str:
         return limits(cosine, "prompts")
     return (
         f"the cosine has no interval; the whole gap is {missed:.0%} of the value gradient "
-        f"({control_words(gap, '{:.0%}'.format)}), {limits(gap, 'prompts')}"
+        f"({control_words(gap, '{:.0%}'.format)}), {_limits(gap, 'prompts')}"
     )
 
 
@@ -196,6 +196,14 @@ def _on_locality(result: Result) -> Answer | None:
     )
 
 
+def _limits(share: Finding, over: str) -> str:
+    """The interval of a share on the scale on which the card tells it."""
+    if share.interval is None:
+        return limits(share, over)
+    low, high = share.interval
+    return f"95 % interval {low:.0%} to {high:.0%}, over {share.n:,} {over}"
+
+
 def _later(own: float) -> str:
     """What is left of a costate beside the share of its own token, so that all numbers of the card have one scale."""
     return f"{1 - own:.0%}"
@@ -212,5 +220,5 @@ def _on_hops(result: Result) -> Answer | None:
         found=f"without it the costate differs by so much from that sum over hops, {_place(result, gap)}",
         control=control_words(gap),
         sure="no interval",
-        why=f"a size is never below 0, so its interval cannot tell it from nothing; {limits(gap, 'groups')}",
+        why=f"a size is never below 0, so its interval cannot tell it from nothing; {_limits(gap, 'groups')}",
     )

@@ -116,6 +116,7 @@ def _start(result: Result, series: str, target: str, judged: str) -> str:
 def _sure(result: Result, target: str, series: str) -> str:
     own = _regret(result, RECOMMENDS[target], target, series)
     told = f"It falls {own} short of the best checkpoint" if own else ""
+    told = "In these runs it is the best checkpoint" if own == "0" else told
     likely = pooled(of_predictor(result, "probability_best", RECOMMENDS[target], target=target), series)
     if likely is None or not is_number(likely.estimate):
         return f"{told}." if told else ""

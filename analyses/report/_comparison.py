@@ -1,6 +1,7 @@
 """Results of one kind side by side: every quantity with its interval, and the difference with its own."""
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from valuelens.analyses._result import Finding, Result
@@ -68,6 +69,8 @@ _METHOD = (
     "Two training seeds are two networks. A difference between them says nothing about what another pair would show.",
 )
 _LAYERS = {"all": "all layers", "embedding": "embedding"}
+_LONGEST, _LETTERS = 30, 26
+"""Characters of a name that may stand in every row of a table."""
 _PLACES = 3
 """Layers of one quantity that are compared: of more the first, the middle and the last."""
 
@@ -120,6 +123,7 @@ class Comparison:
     Attributes:
         kind: Of the results.
         models: What is compared; the first is what others are compared with.
+        shown: What each is called in words and numbers.
         words: What can and cannot be told apart, in sentences.
         notes: How to read it.
         groups: The numbers.
@@ -127,6 +131,7 @@ class Comparison:
 
     kind: str
     models: tuple[str, ...]
+    shown: tuple[str, ...]
     words: tuple[str, ...]
     notes: tuple[str, ...]
     groups: tuple[Group, ...]
@@ -142,12 +147,14 @@ def comparisons(results: Mapping[str, Result]) -> list[Comparison]:
     for kind, compared in _COMPARED.items():
         models = _models((title, result) for title, result in results.items() if result.kind == kind)
         if len(models) > 1:
-            groups = tuple(group for each in compared for group in _groups(models, *each))
+            shown = dict(zip(short_names(list(models)), models.values(), strict=True))
+            groups = tuple(group for each in compared for group in _groups(shown, *each))
             found.append(
                 Comparison(
                     kind=kind,
                     models=tuple(models),
-                    words=tuple(_told(name, groups) for name in list(models)[1:]),
+                    shown=tuple(shown),
+                    words=tuple(_told(name, groups) for name in list(shown)[1:]),
                     notes=tuple(
                         text.format(sampled=_SAMPLED[kind])
                         for text in _METHOD
@@ -157,6 +164,30 @@ def comparisons(results: Mapping[str, Result]) -> list[Comparison]:
                 )
             )
     return found
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """What models are called in a table: their names; of long ones what is left without brackets and the folders
+    that all share; where that is long too, or one name for two, letters.
+
+    Args:
+        names: All unlike.
+
+    Example:
+        >>> short_names(["runs/before", "runs/after"]), short_names([f"runs/{k}/{'long' * 8}" for k in (1, 2)])
+        (['runs/before', 'runs/after'], ['A', 'B'])
+        >>> short_names([f"a/folder/with/many/parts/{name} (10 tied layers)" for name in ("before", "after")])
+        ['before', 'after']
+    """
+    bare = [re.sub(r" \([^()]*\)|[\u2068\u2069]", "", name) for name in names]
+    parts = [name.split("/") for name in bare]
+    alike = [len(set(column)) == 1 for column in zip(*(each[:-1] for each in parts), strict=False)]
+    same = alike.index(False) if False in alike else len(alike)
+    tails = ["/".join(name[same:]) for name in parts]
+    for each in (list(names), [isolated(name) for name in bare], [isolated(name) for name in tails]):
+        if max(map(len, each)) <= _LONGEST and len(set(each)) == len(each):
+            return each
+    return [chr(ord("A") + k) if k < _LETTERS else f"A{k - _LETTERS + 1}" for k in range(len(names))]
 
 
 def _models(results: Iterable[tuple[str, Result]]) -> dict[str, Result]:
@@ -214,7 +245,9 @@ def _spread(model: str, findings: list[Finding]) -> Line:
     return Line(
         model=model,
         estimate=" | ".join(_of_series(f) + shown(f) for f in findings),
-        interval=" | ".join(shown_interval(f) or "none" for f in findings),
+        interval=" | ".join(shown_interval(f) or "none" for f in findings)
+        if any(f.interval for f in findings)
+        else f"none: {findings[0].reasons.get('interval', '')}",
         control=f"{' | '.join(dict.fromkeys(controls))} ({name})" if controls else "",
         tells=f"not compared: other {'layers' if any('layer' in f.index for f in findings) else 'series'}",
     )

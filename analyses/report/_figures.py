@@ -4,7 +4,7 @@ Figures need a result and nothing else; what was not measured is left out.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,15 +43,18 @@ class Picture:
     data: str = ""
 
 
-def pictures(result: Result) -> list[Picture]:
+def pictures(result: Result, *, progress: Callable[[int, int], None] | None = None) -> list[Picture]:
     """All figures of a result: those of its main checkpoint, and those of the run.
 
     Args:
         result: Of a checkpoint or a run.
+        progress: Called as progress(done, total) before each that may be drawn.
     """
     main = main_checkpoint(result)[1]
-    drawn = []
-    for name, plate in plates_of(result).items():
+    drawn, plates = [], plates_of(result)
+    for done, (name, plate) in enumerate(plates.items()):
+        if progress:
+            progress(done, len(plates))
         subject = result if plate.run else main
         if _has(subject, plate.needs) and plate.applies(subject):
             with styled():

@@ -1,6 +1,7 @@
 """Tables of a ranking: its checkpoints, whose choice costs how much, and how well each predictor foretells."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from valuelens.analyses._result import Finding, Result
@@ -31,6 +32,8 @@ _MARKS = {
     "gain": "△ most gain",
     "final_reward": "★ most reward after RL",
 }
+_REPEATED = 3
+"""Cells of a column from which on the reason why they are empty stands in its heading."""
 _PRICES = ("regret in {}", "probability of most {}")
 _JUDGED: dict[str, tuple[str, dict[str, str]]] = {
     "correlation with gain": ("spearman", {"target": "gain"}),
@@ -76,14 +79,13 @@ def choices_table(result: Result) -> Table:
     where = names if len(names) > 1 else ["starts RL at"]
     columns = [text.format(target) for target in TARGETS.values() for text in _PRICES]
     rows = tuple(_chooser_row(result, name) for name in choosers)
-    return without_empty(
-        Table(
-            columns=("chosen by", *where, *columns),
-            rows=rows,
-            wrapped=True,
-            source=("tables/judgement.parquet", "result.json"),
-        )
+    table = Table(
+        columns=("chosen by", *where, *columns),
+        rows=rows,
+        wrapped=True,
+        source=("tables/judgement.parquet", "result.json"),
     )
+    return _with_reasons(without_empty(table))
 
 
 def predictors_table(result: Result, predictors: Sequence[str]) -> Table:
@@ -107,7 +109,9 @@ def predictors_table(result: Result, predictors: Sequence[str]) -> Table:
                 marked=role == "primary",
             )
         )
-    return without_empty(Table(columns=("predictor", *_JUDGED), rows=tuple(rows), wrapped=True))
+    return _with_reasons(
+        without_empty(Table(columns=("predictor", *_JUDGED), rows=tuple(rows), wrapped=True))
+    )
 
 
 def numbers_table(result: Result, series: str) -> Table:
@@ -134,6 +138,23 @@ def numbers_table(result: Result, series: str) -> Table:
         for label in checkpoints(result, series)["checkpoint"]
     ]
     return Table(columns=("checkpoint", *found), rows=(first, *rows))
+
+
+def _with_reasons(table: Table) -> Table:
+    """The table, where numbers of a column are missing for one reason, with this reason once: in its heading."""
+    heads, rows = list(table.columns), list(table.rows)
+    for k in range(len(heads) - 1):
+        reasons = [row.cells[k].small for row in rows if row.cells[k].main == "none"]
+        if len(reasons) < _REPEATED or len({*reasons}) > 1 or not any(reasons[0]):
+            continue
+        heads[k + 1] = f"{heads[k + 1]} (none: {reasons[0][0]})"
+        rows = [
+            replace(row, cells=(*row.cells[:k], Cell(main="none"), *row.cells[k + 1 :]))
+            if row.cells[k].main == "none"
+            else row
+            for row in rows
+        ]
+    return replace(table, columns=tuple(heads), rows=tuple(rows))
 
 
 def _common(column: dict[str, Finding]) -> tuple[str, ...]:

@@ -69,8 +69,8 @@ IMPACT_NOTES: dict[str, tuple[tuple[Applies, str], ...]] = {
         ),
         (
             _gained,
-            "The score foretells the gain. For reward after RL, add the reward that is there already: reward + score. "
-            "Whoever trains on cares for the second; whoever studies what RL adds, for the first.",
+            "The score is meant to foretell the gain. For reward after RL, add the reward that is there already: "
+            "reward + score. Whoever trains on cares for the second; whoever studies what RL adds, for the first.",
         ),
         (
             _gained,

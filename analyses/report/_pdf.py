@@ -2,6 +2,8 @@
 
 import logging
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,12 @@ a report of three checkpoints the same in sentences was half of all pages."""
 _SHARE = 0.82
 """Of their width on a screen: then two figures of usual height share a page."""
 
+_STEPS = {1: (0, 0), 2: (4, 4), 3: (5, 5), 4: (19, 19), 5: (21, 70), 6: (70, 70), 7: (98, 98)}
+"""Percent of the time at the begin and the end of each of the library's steps, about: parsing, CSS, boxes, pages."""
+
+_PAGE = 3100
+"""Characters of HTML that fill a page, about."""
+
 
 def require_pdf() -> Any:
     """The library that writes PDFs; call it before any work, so that nothing is half done without it.
@@ -46,13 +54,14 @@ def require_pdf() -> Any:
     raise InputError("a PDF needs weasyprint and pango", _HOW.format(found), "option --pdf")
 
 
-def write_pdf(page: str | Path) -> Path:
+def write_pdf(page: str | Path, *, progress: Callable[[float, float], None] | None = None) -> Path:
     """Write a report as a PDF beside its HTML, with every number: folded parts are open.
 
     Sentences that repeat a table of numbers (of other checkpoints, layer by layer) stand in the HTML alone.
 
     Args:
         page: The HTML file that `write_report` wrote.
+        progress: Called as progress(done, total); pages are counted, how many they will be is guessed from the text.
 
     Returns:
         The same name with `.pdf`.
@@ -70,10 +79,47 @@ def write_pdf(page: str | Path) -> Path:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError("a PDF is made from a report's HTML", f"found {error}", str(page)) from None
     paper = for_paper(html).replace("</head>", f"<style>{_OPEN}</style></head>", 1)
-    document = weasyprint.HTML(string=paper).render()
-    with atomic_path(out) as temporary:
+    with _watched(progress, paper), atomic_path(out) as temporary:
+        document = weasyprint.HTML(string=paper).render()
         document.write_pdf(str(temporary))
     return out
+
+
+@contextmanager
+def _watched(progress: Callable[[float, float], None] | None, html: str) -> Iterator[None]:
+    """Tell what the library logs of its steps and pages."""
+    if progress is None:
+        yield
+        return
+    pages = max(1.0, len(re.sub(r"<(svg|style)\b.*?</\1>", "", html, flags=re.S)) / _PAGE)
+    log, listener = logging.getLogger("weasyprint.progress"), _Listener(progress, pages)
+    before, up = log.level, log.propagate
+    log.addHandler(listener)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(listener)
+        log.setLevel(before)
+        log.propagate = up
+
+
+class _Listener(logging.Handler):
+    """Steps and pages as a share of the whole."""
+
+    def __init__(self, progress: Callable[[float, float], None], pages: float) -> None:
+        super().__init__()
+        self.progress, self.pages = progress, pages
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """A step begins, or a page of the layout."""
+        said = re.match(r"Step (\d)(?:.*Page (\d+))?", record.getMessage())
+        if said is None or int(said[1]) not in _STEPS:
+            return
+        begin, end = _STEPS[int(said[1])]
+        inside = min(1.0, int(said[2] or 0) / self.pages)
+        self.progress(begin + (end - begin) * inside, 100.0)
 
 
 def for_paper(html: str) -> str:

@@ -7,6 +7,10 @@ def _gained(x: float) -> str:
     return "" if x > 0 else ", so RL did not help"
 
 
+def _the_best(x: float) -> str:
+    return ", that is, it is the best one in these runs" if x == 0 else ""
+
+
 def _nothing(x: float) -> str:
     return "" if x > 0 else ", so nothing can be gained by re-weighting what it already does"
 
@@ -20,7 +24,7 @@ CHOICE = {
         noun="the checkpoint that {predictor} recommends for the most {target}",
         text="by {predictor}, RL should start at {x} for the most {target}",
         beside="{name}: {c}",
-        sampled="rollouts",
+        sampled="checkpoints",
     ),
     "probability_best": Phrase(
         noun="the probability that the choice of {predictor} brings the most {target}",
@@ -33,6 +37,7 @@ CHOICE = {
         text="the choice of {predictor} falls {x} short of the best checkpoint in {target}",
         beside="{name}: {c}",
         sampled="checkpoints",
+        comment=_the_best,
     ),
     "scoring_cost": Phrase(
         noun="the cost of scoring",

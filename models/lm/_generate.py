@@ -66,7 +66,7 @@ def generate(
         prompt_ids=tuple(prompt_ids[i] for i in rows),
         completion_ids=tuple(sampled.tokens),
         group=tuple(rows),
-        ended=tuple(_ended(tokens, stops, task, length) for tokens in sampled.tokens),
+        ended=_ended(sampled.tokens, stops, task, length),
         rewards=_rewards(task, [prompts[i] for i in rows], sampled.tokens, tokenizer),
         log_probs=tuple(sampled.log_probs),
         targets=_targets(tokenizer, [prompts[i] for i in rows], sampled.tokens, stops),
@@ -76,9 +76,11 @@ def generate(
     )
 
 
-def _ended(tokens: Tokens, stops: Tokens, task: Task, length: int) -> bool:
-    """Whether a completion is whole: by its end-of-sequence token, or by the one length that its task has."""
-    return tokens[-1] in stops if stops else length == task.completion_length
+def _ended(tokens: list[Tokens], stops: Tokens, task: Task, length: int) -> tuple[bool, ...]:
+    """Which completions are whole: by their end-of-sequence token, or by the one length that their task has."""
+    if stops:
+        return tuple(each[-1] in stops for each in tokens)
+    return (length == task.completion_length,) * len(tokens)
 
 
 def _within_window(model: PreTrainedModel, prompt_ids: list[Tokens], length: int, where: str) -> None:

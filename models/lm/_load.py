@@ -4,12 +4,14 @@ import io
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, PretrainedConfig, PreTrainedModel
+from transformers import modeling_gguf_pytorch_utils as gguf_reader
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -30,6 +32,9 @@ Progress = Callable[[int, int], None]
 """Called as progress(done, all)."""
 
 _CAUSAL = "MODEL must be a decoder-only language model"
+_DEQUANTISED = (68, 79)
+"""Of loading a GGUF file: percent of its time before its tensors are read, and after (a model of 135 M parameters)."""
+
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 
 
@@ -54,7 +59,7 @@ def load_language_model(
         base: What an adapter was trained on, where its own configuration does not say or is wrong.
         dtype: float32, bfloat16 or float64.
         device: As torch names it.
-        progress: Called as progress(tensors done, all); not of a GGUF file.
+        progress: Called as progress(tensors done, all); of a GGUF file in percent of the time.
 
     Raises:
         InputError: In one line: there is no such model or revision, it is of another kind, not whole, not finite,
@@ -69,7 +74,7 @@ def load_language_model(
             "only an adapter has a base", f"found {base} for a model that is whole", "option --base"
         )
     wanted = DTYPES[dtype]
-    with _counted(progress):
+    with (_dequantised if found.kind == "gguf" else _counted)(progress):
         language_model = _adapted(found, base, wanted) if found.kind == "adapter" else _whole(found, wanted)
     model: Any = language_model.model
     model.to(place).eval().requires_grad_(False)
@@ -163,6 +168,9 @@ def _config(folder: Path) -> PretrainedConfig:
         raise InputError(_CAUSAL, f"found {other[0]}", where)
     if type(config) in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False):
         raise InputError(_CAUSAL, f"found {config.model_type}, whose attention looks ahead", where)
+    if not all(hasattr(layer, "batch_select_indices") for layer in DynamicCache(config=config).layers):
+        found = f"found {config.model_type}, which keeps a running state instead"
+        raise InputError("every layer of MODEL must attend to the tokens before", found, where)
     if getattr(config, "quantization_config", None) is not None:
         found = (
             f"found {dict(written.get('quantization_config') or {}).get('quant_method', 'quantised weights')}"
@@ -182,6 +190,26 @@ def _counted(progress: Progress | None) -> Iterator[None]:
         yield
     finally:
         logging.set_tqdm_hook(before)
+
+
+@contextmanager
+def _dequantised(progress: Progress | None) -> Iterator[None]:
+    """The same for a GGUF file: its tensors are counted, between two long parts in which nothing can be."""
+    if progress is None:
+        yield
+        return
+    reader: Any = gguf_reader
+    begin, end = _DEQUANTISED
+    bar, before = reader.tqdm, logging.set_tqdm_hook(lambda _, args, kwargs: _Steps(_silent, *args, **kwargs))
+    reader.tqdm = partial(_Steps, lambda done, whole: progress(begin + (end - begin) * done // whole, 100))
+    try:
+        yield
+    finally:
+        reader.tqdm = bar  # it asks no hook
+        logging.set_tqdm_hook(before)
+
+
+def _silent(*_: object) -> None: ...
 
 
 class _Steps:

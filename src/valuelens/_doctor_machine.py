@@ -21,16 +21,23 @@ _BUDGET = 0.25
 
 
 def threads() -> str:
-    """How long small work takes on torch's threads beside one thread: the slowdown that a script of one's own meets."""
+    """How long small work takes on torch's threads beside one thread: the slowdown that a script of one's own meets.
+
+    Measured in this process alone, in a second. Processes that compute at the same time lose more, for their threads
+    compete; to measure that would take several imports of torch.
+    """
     import torch
 
     count = torch.get_num_threads()
     ratio = _slowdown(count) if count > 1 else 1.0
-    several = f"on torch's {count} threads small models take {ratio:.1f} times as long as on one"
+    several = (
+        f"on torch's {count} threads small models take {ratio:.1f} times as long as on one, in one process"
+    )
     told = several if count > 1 else "torch uses one thread"
     found = f"{os.cpu_count()} cores; {told}; valuelens uses one a process"
     if ratio > _SLOW:
-        raise Dubious(f"{found}; in scripts of your own: OMP_NUM_THREADS=1 or torch.set_num_threads(1)")
+        todo = "in scripts of your own: OMP_NUM_THREADS=1 or torch.set_num_threads(1)"
+        raise Dubious(f"{found}; several at once lose more; {todo}")
     return found
 
 
@@ -58,7 +65,7 @@ def _step_seconds() -> float:
     w = torch.randn(9, 9, generator=generator, requires_grad=True)
     _small_step(x, w)
     started, done = time.perf_counter(), 0
-    while time.perf_counter() - started < _BUDGET:
+    while not done or time.perf_counter() - started < _BUDGET:
         _small_step(x, w)
         done += 1
     return (time.perf_counter() - started) / done

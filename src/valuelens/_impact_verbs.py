@@ -12,8 +12,9 @@ from valuelens._interrupt import answers, interruptible
 from valuelens._kinds import refuse_other
 from valuelens._lm_verbs import named_task
 from valuelens._tables import fitted
-from valuelens._terminal import Told, bar, say, silent_downloads
-from valuelens._verbs import cleared, drawn, processes, writable
+from valuelens._terminal import Told, bar, followed, say, silent_downloads
+from valuelens._verbs import cleared, processes, writable
+from valuelens._writing import drawn
 from valuelens.analyses import Result, RolloutSource
 from valuelens.analyses.impact import (
     Execution,
@@ -33,6 +34,9 @@ _SAMPLED = (
 )
 _RUN_SECONDS = {"default": 3.5, "fast": 1.75, "long": 7.0}
 """What an RL run takes beside a score, about: only the time left is told by it."""
+
+_WRITING = 0.1
+"""The share of the time that figures and page take, about."""
 
 _SHOWN = {
     "reward": "reward",
@@ -61,7 +65,8 @@ def impact(given: Mapping[str, Any], *, progress: bool) -> Result:
         bar("impact", show=progress) as told,
         _one_bar(show=progress),
     ):
-        told("reading checkpoints", 0, 0)
+        ranking, writing = followed(told, 0.0 if out is None else _WRITING)
+        ranking("reading checkpoints", 0, 0)
         found = members(given["models"], given.get("revisions"))
         config, sources = _config(given), _sources(given, found)
         if (task := sources[0].task) and task.file and not given["quiet"]:
@@ -77,10 +82,10 @@ def impact(given: Mapping[str, Any], *, progress: bool) -> Result:
             ready=ready,
         )
         result = impact_run(
-            found, sources, config, out=out, execution=execution, progress=_paced(told, config, len(found))
+            found, sources, config, out=out, execution=execution, progress=_paced(ranking, config, len(found))
         )
         if out is not None:
-            drawn({_title(given["models"]): result}, out, told)
+            drawn({_title(given["models"]): result}, out, writing)
     return result
 
 

@@ -13,8 +13,9 @@ from valuelens import analyses
 from valuelens._clearing import refuse_foreign
 from valuelens._interrupt import answers, checkpoints, interruptible
 from valuelens._kinds import refuse_other
-from valuelens._terminal import bar, phases
-from valuelens._verbs import checked, cleared, drawn, options_of, stepped, writable
+from valuelens._terminal import Told, bar, phases
+from valuelens._verbs import checked, cleared, options_of, stepped, writable
+from valuelens._writing import drawn
 from valuelens.analyses import Result
 from valuelens.models import InputError, lm
 
@@ -105,7 +106,7 @@ def costates(given: Mapping[str, Any], *, progress: bool) -> tuple[Result, str |
         interruptible(lambda: answers(out), "nothing is kept: costates are taken in one go") as keeper,
         bar("costates", show=progress) as told,
     ):
-        step = phases(told, _weights(config))
+        step = phases(told, _weights(config, written=out is not None))
         if Path(given["model"]).exists():  # else a download shows its own bars
             step("loading the model", 0, 1)
         model = lm.load_language_model(
@@ -130,18 +131,23 @@ def costates(given: Mapping[str, Any], *, progress: bool) -> tuple[Result, str |
             if afresh:  # only now, so that a fault of the input loses nothing
                 keeper.cleared = cleared(given)
                 analyses.save_result(result, out)
-            drawn({given["model"]: result}, out, told)
+            drawn({given["model"]: result}, out, partial(_drawing, step))
     file = source.task.file if source.task else None
     return result, str(file) if file else None
 
 
-def _weights(config: analyses.CostateConfig) -> dict[str, float]:
+def _drawing(told: Told, _: str, done: float, total: float) -> None:
+    told("drawing figures", done, total)
+
+
+def _weights(config: analyses.CostateConfig, *, written: bool) -> dict[str, float]:
     """Parts of the work in their order, and about how long each takes beside the others."""
     relaxed = config.objective == "reward" and config.positions == "completion"
     parts = {"loading the model": 1.0, "rollouts": 3.0, "costates": 3.0}
     parts |= {"hops": 6.0} if relaxed else {}
     parts |= {"entropy bound": 12.0} if relaxed and config.full else {}
-    return {**parts, "heads": 6.0} if config.full else parts
+    parts |= {"heads": 6.0} if config.full else {}
+    return {**parts, "drawing figures": 2.0} if written else parts
 
 
 def _say(found: analyses.Diagnosis) -> None:

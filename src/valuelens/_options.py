@@ -13,10 +13,11 @@ from valuelens._complete import CHOICES, OPEN, Completer, choices
 from valuelens._terminal import painted
 
 Out = Annotated[
-    Path | None, typer.Option("--out", help="Folder for results; the same request continues there.")
+    Path | None,
+    typer.Option("--out", help="Folder for results, made if need be; the same request continues there."),
 ]
 RequiredOut = Annotated[
-    Path, typer.Option("--out", help="Run folder; the same configuration continues there.")
+    Path, typer.Option("--out", help="Run folder, made if need be; the same configuration continues there.")
 ]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Start afresh: remove a run or result of valuelens from --out.")

@@ -52,15 +52,17 @@ def painted(text: str, style: str, stream: Any) -> str:
     return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if rich_output(stream) else text
 
 
-def say(message: str, style: str = "note") -> None:
+def say(message: str, style: str = "note", *, stream: Any = None) -> None:
     """A line on stderr behind our name.
 
     Args:
         message: Printed in one line.
         style: Of our name, on a terminal.
+        stream: In the place of stderr.
     """
-    name = painted("valuelens:", style, sys.stderr)
-    print(f"{name} {' '.join(message.split())}", file=sys.stderr, flush=True)  # noqa: T201
+    stream = stream or sys.stderr
+    name = painted("valuelens:", style, stream)
+    print(f"{name} {' '.join(message.split())}", file=stream, flush=True)
 
 
 def say_where(out: Path | None, *, quiet: bool) -> None:
@@ -236,15 +238,32 @@ def phases(told: Told, weights: Mapping[str, float]) -> Told:
     return part
 
 
+def followed(told: Told, share: float) -> tuple[Told, Told]:
+    """Progress of a work that counts in its own units, and of what follows it.
+
+    Args:
+        told: Of both.
+        share: Of the whole that the second takes, about.
+    """
+
+    def first(what: str, done: float, total: float) -> None:
+        told(what, (1 - share) * done / total if total else 0.0, 1.0 if total else 0.0)
+
+    def second(what: str, done: float, total: float) -> None:
+        told(what, 1 - share + share * done / total, 1.0)
+
+    return first, second
+
+
 def _lines(what: str, pace: Pace) -> Told:
-    last = pace.now()
+    last, stream = pace.now(), sys.stderr  # that of now: a library that is kept quiet has another
 
     def told(doing: str, done: float, total: float) -> None:
         nonlocal last
         pace.note(done / total if total else 0.0)
         if pace.now() - last >= EVERY:
             last = pace.now()
-            say(f"{what}: {doing}, {done / total if total else 0:.0%}, {span(pace.left())}")
+            say(f"{what}: {doing}, {done / total if total else 0:.0%}, {span(pace.left())}", stream=stream)
 
     return told
 

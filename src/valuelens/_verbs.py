@@ -4,6 +4,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,13 @@ from valuelens import _interrupt, analyses
 from valuelens._clearing import clear
 from valuelens._interrupt import interruptible
 from valuelens._kinds import refuse_occupied, refuse_other
-from valuelens._terminal import Told, bar, phases
+from valuelens._terminal import Told, bar, followed, phases
+from valuelens._writing import drawn, figures_of, one_of
 from valuelens.analyses import Result, impact
 from valuelens.analyses.report import (
     Picture,
     pictures,
     require_pdf,
-    save_figures,
     write_pdf,
     write_report,
 )
@@ -40,6 +41,13 @@ _OF_A_RUN = {"emergence": "From which optimiser step on does each property last?
 
 _Part = tuple[str, Result, list[Picture]]
 """Of the demo: its name, its result and its figures."""
+
+_WRITING = 0.2
+"""Of an analysis that is written: the share of its time that figures and page take, about."""
+
+_PDF, _PDF_SECONDS = "laying out the PDF", 40.0
+_REPORT = {"reading results": 0.3, "drawing figures": 7.0, "writing the page": 0.8}
+"""What the parts of a report take, about, in seconds."""
 
 _RECENT = 40
 """Logged steps that the closing line of `pretrain` averages."""
@@ -128,6 +136,7 @@ def analyze(given: Mapping[str, Any], *, progress: bool) -> Result:
         interruptible(lambda: _interrupt.answers(out), why, out=out) as keeper,
         bar("analyze", show=progress) as told,
     ):
+        asking, writing = followed(told, 0.0 if out is None else _WRITING)
         result = analyses.analyze(
             given["path"],
             analyses.AnalysisConfig(
@@ -140,11 +149,11 @@ def analyze(given: Mapping[str, Any], *, progress: bool) -> Result:
             ),
             out=out,
             jobs=given["jobs"],
-            progress=told,
+            progress=asking,
             ready=ready,
         )
         if out is not None:
-            drawn({str(given["path"]): result}, out, told)
+            drawn({str(given["path"]): result}, out, writing)
     return result
 
 
@@ -167,22 +176,35 @@ def report(folders: list[Path], out: Path | None, *, pdf: bool = False, progress
     if pdf:
         require_pdf()  # before any work
     refuse_other("report", *folders)
+    if out is not None:
+        _html_file(out)
     named = {str(folder): folder for folder in folders}
     with (
         interruptible(_interrupt.nothing, "an older report is kept as it was, if there is one"),
         bar("report", show=progress) as told,
     ):
-        results = {}
+        step = phases(told, _REPORT | ({_PDF: _PDF_SECONDS} if pdf else {}))
+        results, shown = {}, {}
         for k, (title, folder) in enumerate(named.items()):
-            told(f"reading {folder}", 0.1 * k, len(named))
+            step("reading results", k, len(named))
             results[title] = analyses.load_result(folder)
-        told("drawing figures", 0.1 * len(named), len(named))
+        for k, (title, result) in enumerate(results.items()):
+            shown[title] = pictures(result, progress=one_of(step, "drawing figures", k, len(named)))
+        step("writing the page", 0, 1)
         usual = folders[0] / "report.html" if len(named) == 1 else Path("comparison.html")
-        page = write_report(results, out or usual, folders=named)
-        if not pdf:
-            return [page]
-        told("laying out the PDF", 0.6 * len(named), len(named))
-        return [page, write_pdf(page)]
+        page = write_report(results, out or usual, folders=named, drawn=shown)
+        return [page, write_pdf(page, progress=partial(step, _PDF))] if pdf else [page]
+
+
+def _html_file(out: Path) -> None:
+    """Refuse what a page cannot be written to, before any work."""
+    if out.is_dir():
+        meant = f"found the folder {out}: --out {out / 'report.html'}"
+    elif out.suffix == ".pdf":
+        meant = f"found {out.name}: --out {out.with_suffix('.html')} --pdf writes both"
+    else:
+        return writable(out.parent)
+    raise InputError("--out of a report names its HTML file", meant, f"option --out {out}")
 
 
 def demo(out: Path, *, seed: int, jobs: int | None, overwrite: bool, progress: bool) -> dict[str, Any]:
@@ -236,7 +258,7 @@ def _demo_results(out: Path, seed: int, workers: int, told: Told) -> dict[str, _
 def _demo_part(name: str, out: Path, seed: int, tick: Callable[[int], None]) -> _Part:
     torch.set_num_threads(1)
     config = _part_config(name, seed)
-    share = _thousandths(tick, {"train": 450, "analyze": 550})
+    share = _thousandths(tick, {"train": 400, "analyze": 500, "draw": 100})
     train = stepped(lambda _, done, total: share("train", done, total), config.train.steps)
     icrl.pretrain(config, out / name, progress=train)
     result = analyses.analyze(
@@ -245,7 +267,7 @@ def _demo_part(name: str, out: Path, seed: int, tick: Callable[[int], None]) -> 
         progress=lambda _, done, total: share("analyze", done, total),
     )
     share("analyze", 1, 1)  # one that was there already has told nothing
-    return name, result, _figures(result, out / f"{name}-results")
+    return name, result, figures_of(result, out / f"{name}-results", partial(share, "draw"))
 
 
 def _part_config(name: str, seed: int) -> icrl.RunConfig:
@@ -268,7 +290,7 @@ def _thousandths(tick: Callable[[int], None], weights: Mapping[str, float]) -> T
 def _demo_series(out: Path, seed: int, tick: Callable[[int], None]) -> _Part:
     """Which of six checkpoints should RL start from? One RL seed, and so few checkpoints that nothing is correlated."""
     torch.set_num_threads(1)
-    share = _thousandths(tick, {"train": 250, "rank": 750})
+    share = _thousandths(tick, {"train": 230, "rank": 690, "draw": 80})
     folder = out / _SERIES
     run, source, config = _series_configs(seed)
     steps = stepped(lambda _, done, total: share("train", done, total), run.train.steps)
@@ -282,7 +304,7 @@ def _demo_series(out: Path, seed: int, tick: Callable[[int], None]) -> _Part:
         progress=lambda _, done, total: share("rank", done, total),
     )
     share("rank", 1, 1)
-    return _SERIES, result, _figures(result, out / f"{_SERIES}-results")
+    return _SERIES, result, figures_of(result, out / f"{_SERIES}-results", partial(share, "draw"))
 
 
 def _series_configs(seed: int) -> tuple[lm.LMRunConfig, analyses.RolloutSource, impact.ImpactConfig]:
@@ -346,21 +368,6 @@ def stepped(told: Told, total: int) -> Callable[[int, int], None]:
         told(f"seed {seed}", done, total)
 
     return advance
-
-
-def drawn(results: Mapping[str, Result], out: Path, told: Told) -> None:
-    """Figures and report of a result folder."""
-    told("drawing figures", 1, 1)
-    shown = {title: _figures(result, out) for title, result in results.items()}
-    told("writing the report", 1, 1)
-    write_report(results, out / "report.html", folders=dict.fromkeys(results, out), drawn=shown)
-
-
-def _figures(result: Result, out: Path) -> list[Picture]:
-    """The figures of a result, which are also written into its folder."""
-    shown = pictures(result)
-    save_figures(result, out / "figures", drawn=shown)
-    return shown
 
 
 def options_of(field: Any, given: Mapping[str, Any]) -> dict[str, Any]:

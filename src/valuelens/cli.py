@@ -221,7 +221,7 @@ def report(
         typer.Option(
             "--out",
             metavar="FILE.html",
-            help="Where to write it.",
+            help="Where to write it; folders on the way are made.",
             show_default="DIR/report.html; of several, comparison.html",
         ),
     ] = None,

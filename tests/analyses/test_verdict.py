@@ -277,6 +277,12 @@ def test_the_verdict_on_a_run_is_on_its_last_checkpoint() -> None:
     assert learned_values(run, checkpoint="step-00000000") is False
 
 
+def test_an_interval_of_a_verdict_never_reads_as_a_point() -> None:
+    narrow = result(*errors((0.9, 1.2), (-0.00056, 0.00087)))
+    assert "of the differences within a chain (-0.001 to 0.001)" in verdict(narrow)
+    assert "(95 % interval 0.90 to 1.20)" in verdict(narrow)
+
+
 def limit(word: str, *numbers: float | None) -> Finding:
     return Finding(
         name="bottleneck",
@@ -310,6 +316,21 @@ def test_the_verdict_names_the_limit_with_what_it_costs() -> None:
     )
     assert "its learned weights" in verdict(result(limit("weights", 0.08, None, 0.02, 0.01)))
     assert "limits" not in verdict(result(limit("none", 0.08, 0.08, 0.08, 0.08)))
+
+
+def test_the_verdict_tells_which_form_of_softmax_td_was_read_or_fitted() -> None:
+    read = weight("opaque_reading", "not decodable")
+    assert verdict(result(read)) == (
+        "Its residual stream read for weighted softmax TD with one step size: not decodable."
+    )
+    rules = [
+        weight("rule_error", error, rule=rule, scored="end to end")
+        for rule, error in (("weighted softmax TD", 0.011), ("linear TD", 0.5))
+    ]
+    assert verdict(result(weight("algorithm", "none of these"), *rules)).endswith(
+        "end to end weighted softmax TD with three free weights comes closest, missing 0.011 of its squared last "
+        "values."
+    )
 
 
 def test_the_verdict_warns_of_depth_beyond_the_trained() -> None:

@@ -7,13 +7,13 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from valuelens import cli
+from valuelens import _impact_verbs, _lm_verbs, _verbs, cli
 
 _FENCE = re.compile(r"^(`{3,})(\w+)\n(.*?)^\1\s*$", re.MULTILINE | re.DOTALL)
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?|-?\.\d+")
@@ -33,6 +33,20 @@ def valuelens(
         return int(stop.value.code or 0), printed.out, printed.err
 
     return run
+
+
+@pytest.fixture
+def shares(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
+    """What verbs tell of their progress while a test lasts: what they do, and the share of the whole that is done."""
+    seen: list[tuple[str, float]] = []
+
+    @contextmanager
+    def bar(what: str, *, show: bool) -> Iterator[Callable[[str, float, float], None]]:
+        yield lambda doing, done, total: seen.append((doing, done / total)) if total else None
+
+    for module in (_verbs, _lm_verbs, _impact_verbs):
+        monkeypatch.setattr(module, "bar", bar)
+    return seen
 
 
 @pytest.fixture

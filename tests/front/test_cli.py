@@ -46,6 +46,15 @@ def copy_of(run: Path, to: Path, config: dict | None = None) -> Path:
     return to
 
 
+def assert_goes_on(shares: list[tuple[str, float]], what: str, *, least: int) -> None:
+    """Progress never falls back, and a part of it is told several times."""
+    done = [share for _, share in shares]
+    assert done == sorted(done)
+    assert 0.75 < done[-1] <= 1
+    assert len({share for doing, share in shares if doing == what}) >= least
+    shares.clear()
+
+
 def assert_refused(outcome: tuple[int, str, str], *parts: str) -> None:
     code, out, err = outcome
     assert code == 2, err
@@ -172,6 +181,8 @@ class _Trap:
         (["analyze"], ["CKPT_OR_RUN"]),
         (["frobnicate"], ["frobnicate"]),
         (["report", "nowhere"], ["result.json", "nowhere"]),
+        (["report", "nowhere", "--out", "."], ["names its HTML file", "--out report.html", "option --out ."]),
+        (["report", "nowhere", "--out", "a.pdf"], ["names its HTML file", "--out a.html --pdf writes both"]),
         (["analyze", "w.pt", "--adapter", "mine"], ["package.module:Name", "found 'mine'", "--adapter"]),
         (["analyze", "w.pt", "--adapter", "nowhere.mine:Net"], ["on PYTHONPATH", "found no nowhere;"]),
         (["analyze", "w.pt", "--adapter", "json:Net"], ["json must have Net", "found no such name"]),
@@ -205,17 +216,19 @@ def test_analyze_prints_verdict_and_table_and_writes_nothing_without_out(
 
 
 @pytest.mark.slow
-def test_a_run_is_analysed_and_reported(valuelens, trained, tmp_path, monkeypatch):
+def test_a_run_is_analysed_and_reported(valuelens, trained, tmp_path, monkeypatch, shares):
     out = tmp_path / "results"
     status, _, said = valuelens("analyze", trained, "--num-tasks", "16", "--out", out, "--jobs", "1")
     assert status == 0
+    assert_goes_on(shares, "drawing figures", least=6)
     assert said.endswith(f"valuelens: the report is at {out / 'report.html'}\n")
     assert {"result.json", "arrays.safetensors", "tables", "figures", "report.html"} <= {
         p.name for p in out.iterdir()
     }
     assert any((out / "figures").glob("*.svg"))
-    assert valuelens("report", out, "--out", tmp_path / "report.html")[0] == 0
-    assert "<html" in (tmp_path / "report.html").read_text()
+    assert valuelens("report", out, "--out", tmp_path / "new" / "report.html")[0] == 0
+    assert_goes_on(shares, "drawing figures", least=6)
+    assert "<html" in (tmp_path / "new" / "report.html").read_text()
     shutil.copytree(out, tmp_path / "again")
     own = (out / "report.html").read_bytes()
     monkeypatch.chdir(tmp_path)

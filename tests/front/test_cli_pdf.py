@@ -2,13 +2,14 @@
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from valuelens.analyses import Control, Finding, Result, save_result
-from valuelens.cli import main
 
+Run = Callable[..., tuple[int, str, str]]
 VERDICT = "This verdict stands in the PDF."
 
 
@@ -23,37 +24,33 @@ def results(tmp_path: Path) -> Path:
     return tmp_path / "results"
 
 
-def called(monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> int | str | None:
-    monkeypatch.setattr(sys, "argv", ["valuelens", *map(str, words)])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return ended.value.code
-
-
 @pytest.mark.slow
-def test_a_pdf_stands_beside_the_page(
-    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert called(monkeypatch, "report", results, "--pdf", "--json") == 0
-    told = json.loads(capsys.readouterr().out)
+def test_a_pdf_stands_beside_the_page(results: Path, valuelens: Run, shares: list[tuple[str, float]]) -> None:
+    code, out, _ = valuelens("report", results, "--pdf", "--json")
+    assert code == 0
+    told = json.loads(out)
     assert {key: Path(name).name for key, name in told.items()} == {
         "report": "report.html",
         "pdf": "report.pdf",
     }
     assert VERDICT in Path(told["report"]).read_text(encoding="utf-8")
     assert Path(told["pdf"]).read_bytes()[:5] == b"%PDF-"
+    done = [share for _, share in shares]
+    assert done == sorted(done)
+    assert done[-1] > 0.98
+    assert len({share for doing, share in shares if doing == "laying out the PDF"}) >= 7  # steps and pages
 
 
 def test_without_the_library_nothing_is_written(
-    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    results: Path, valuelens: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = sorted(path.name for path in results.iterdir())
     monkeypatch.setitem(sys.modules, "weasyprint", None)
-    assert called(monkeypatch, "report", results, "--pdf") == 2
-    told = capsys.readouterr()
-    assert told.err.startswith(
+    code, out, err = valuelens("report", results, "--pdf")
+    assert code == 2
+    assert err.startswith(
         "valuelens: error: a PDF needs weasyprint and pango; found no weasyprint: pip install "
     )
-    assert told.err.count("\n") == 1
-    assert told.out == ""
+    assert err.count("\n") == 1
+    assert out == ""
     assert sorted(path.name for path in results.iterdir()) == before

@@ -182,7 +182,9 @@ def test_the_slowdown_of_threads_is_measured_and_says_what_to_set(monkeypatch):
     monkeypatch.setattr(machine, "_step_seconds", lambda: times[used[-1]])
     check = looked(machine.threads)
     assert check.state == "warning"
-    assert "on torch's 4 threads small models take 1.5 times as long as on one" in check.found
+    assert (
+        "on torch's 4 threads small models take 1.5 times as long as on one, in one process; " in check.found
+    )
     assert "OMP_NUM_THREADS=1" in check.found
     assert used == [4, 1, 4, 1, 4]  # and as it was
     times[4] = 2e-3
@@ -191,7 +193,9 @@ def test_the_slowdown_of_threads_is_measured_and_says_what_to_set(monkeypatch):
     assert "torch uses one thread" in looked(machine.threads).found
 
 
-def test_a_small_step_takes_some_time():
+@pytest.mark.parametrize("budget", [0, 0.01])
+def test_a_small_step_takes_some_time(monkeypatch, budget):
+    monkeypatch.setattr(machine, "_BUDGET", budget)  # on a busy machine it may be over before the first step
     assert 0 < machine._step_seconds() < 1
 
 

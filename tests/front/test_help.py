@@ -89,6 +89,14 @@ def test_what_stands_for_a_value_is_plain(front):
     assert "--device DEVICE  cpu alone: " in page(front, "analyze")
 
 
+def test_two_baselines_are_said_to_give_the_same_where_they_do(front):
+    text = " ".join(page(front, "costates").split())
+    assert (
+        "leave-one-out, n/(n-1) times it; without --loss-type and --scale-rewards that factor is put in"
+        in text
+    )
+
+
 def test_defaults_stand_in_plain_brackets(front):
     text = " ".join(page(front, "pretrain").split())
     assert "[default: 10; 3 for linear, 4 for transformer]" in text

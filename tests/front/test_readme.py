@@ -2,6 +2,7 @@
 
 import math
 import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,6 +35,12 @@ def verbs() -> set[str]:
 
 def test_every_verb_stands_in_the_table_and_every_row_is_a_verb() -> None:
     assert set(re.findall(r"^\| `valuelens ([\w-]+)", VERBS, flags=re.MULTILINE)) == verbs()
+
+
+def test_every_optional_part_stands_in_the_table() -> None:
+    told = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", VERBS.partition("## What is optional")[2], re.MULTILINE)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert sorted(re.findall(r"\w+", " ".join(told))) == sorted(extras)
 
 
 def test_every_linked_file_exists() -> None:

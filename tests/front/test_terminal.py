@@ -1,5 +1,6 @@
 """What a terminal is shown, and what a file or a pipe is not; the time left, by a clock of our own."""
 
+import contextlib
 import io
 import os
 import pty
@@ -11,7 +12,8 @@ import warnings
 import pytest
 
 from valuelens import _verbs
-from valuelens._terminal import EVERY, Pace, bar, hushed, painted, phases, rich_output, say, span
+from valuelens._terminal import EVERY, Pace, bar, followed, hushed, painted, phases, rich_output, say, span
+from valuelens._writing import one_of
 from valuelens.analyses import Result
 
 
@@ -133,6 +135,26 @@ def test_parts_add_up_by_their_weights():
     part("two", 8, 8)
     part("another", 1, 2)
     assert seen == [("one", 0.125), ("two", 0.25), ("two", 1.0)]
+
+
+def test_what_follows_a_work_has_its_share():
+    seen = []
+    first, second = followed(lambda *told: seen.append(told), 0.25)
+    first("reading", 0, 0)
+    first("asking", 5, 10)
+    one = one_of(second, "drawing", 1, 2)
+    one(1, 2)
+    assert seen == [("reading", 0.0, 0.0), ("asking", 0.375, 1.0), ("drawing", 0.75 + 0.25 * 1.5 / 2, 1.0)]
+
+
+def test_a_line_of_progress_stands_on_stderr_though_a_library_is_hushed(capsys):
+    clock = Clock()
+    with bar("costates", show=True, now=clock) as told, contextlib.redirect_stderr(io.StringIO()) as lost:
+        told("loading the model", 0, 10)
+        clock.time += EVERY
+        told("loading the model", 5, 10)
+    assert lost.getvalue() == ""
+    assert capsys.readouterr().err == "valuelens: costates: loading the model, 50%, 30 s left\n"
 
 
 def test_colours_are_for_terminals_without_no_color(monkeypatch):

@@ -298,8 +298,8 @@ def test_downloads_go_one_at_a_time(hub, cache, monkeypatch):
         under_way.append(handler.path)
         most.append(len({path.split("/")[4] for path in under_way if "/resolve/" in path}))
         time.sleep(0.02)
+        under_way.remove(handler.path)  # before the answer, behind which the next may come at once
         answer(handler, *told)
-        under_way.remove(handler.path)
 
     monkeypatch.setattr(hub, "answer", slow)
     with ThreadPoolExecutor() as pool:  # a lock of a file keeps threads apart as it does processes

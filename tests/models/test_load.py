@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from transformers.utils import logging
 
 from valuelens.models import InputError
-from valuelens.models.lm import TESTED_FAMILIES, LanguageModel, bridge, load_language_model, soundness
+from valuelens.models.lm import TESTED_FAMILIES, LanguageModel, _load, bridge, load_language_model, soundness
 from valuelens.models.lm._load import _quiet
 
 KEY = "model.layers.0.mlp.up_proj.weight"
@@ -116,6 +116,18 @@ def test_what_transformers_would_show_in_a_bar_is_told(saved):
     assert logging.set_tqdm_hook(None) is None  # as it was
 
 
+def test_tensors_of_a_gguf_file_are_told_in_percent():
+    from transformers import modeling_gguf_pytorch_utils as reader
+
+    seen, bar = [], reader.tqdm
+    with _load._dequantised(lambda done, whole: seen.append((done, whole))):
+        assert list(reader.tqdm(range(11), desc="tensors")) == list(range(11))
+        assert list(logging.tqdm(range(3))) == [0, 1, 2]  # those that are set afterwards count no second time
+    assert seen == [(percent, 100) for percent in range(68, 79)]
+    assert reader.tqdm is bar
+    assert logging.set_tqdm_hook(None) is None
+
+
 def test_the_hash_is_of_the_weights(saved, tiny_model, tmp_path):
     one = load_language_model(saved).sha256
     assert one == hashlib.sha256((saved / "model.safetensors").read_bytes()).hexdigest()
@@ -206,6 +218,10 @@ def test_a_deeper_configuration_than_the_weights_is_refused(saved):
             "model; found LlamaForSequenceClassification",
         ),
         ({"model_type": "bert", "architectures": None}, "found bert, whose attention looks ahead"),
+        (
+            {"model_type": "mamba", "architectures": None},
+            "every layer of MODEL must attend to the tokens before; found mamba, which keeps a running state",
+        ),
         ({"model_type": "none-such"}, "transformers must know this kind of model; found "),
         (
             {"model_type": "mine", "auto_map": {"AutoConfig": "code.Mine"}},

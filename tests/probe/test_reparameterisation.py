@@ -199,6 +199,16 @@ def test_deep_layers_are_found_from_the_layer_before() -> None:
     assert_close(fit.A / 12, torch.eye(3, dtype=torch.float64), atol=1e-7, rtol=0)
 
 
+def test_the_weights_of_converged_layers_are_found_to_rounding() -> None:
+    """Sharp one-hot attention converges as .6 to the layer: at the last R^2 was .85 where it must be 1."""
+    A = 8 * torch.eye(8, dtype=torch.float64)
+    for data in layers_of(TD.expand(30, -1), A, seed=3, one_hot=True):
+        fit = fit_weights(part(data, FIRST), A)
+        assert update_r2(part(data, SECOND), fit) > 1 - 1e-12
+    assert_close(fit.w, TD, atol=1e-6, rtol=0)
+    assert float(data.update.norm() / data.values.norm()) < 1e-5
+
+
 def test_the_best_start_wins() -> None:
     A = 3 * torch.eye(3, dtype=torch.float64) + torch.tensor([[0.0, 1, 0], [0, 0, 0], [0, 0, 0]])
     data = layers_of(TD.expand(2, -1), A, seed=0)[1]

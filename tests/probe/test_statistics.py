@@ -182,6 +182,25 @@ def test_a_mean_without_spread_has_no_interval() -> None:
     assert mean_interval(SPREAD) is not None
 
 
+@pytest.mark.parametrize(
+    ("others", "digits", "dtype"),
+    [
+        (2, 0, torch.float64),
+        (3, 1e-16, torch.float64),  # 16 tasks: one of 28 resamples holds ties alone
+        (3, 1e-7, torch.float32),
+    ],
+)
+def test_resamples_of_ties_have_no_spread_even_if_their_last_digits_differ(
+    others: int, digits: float, dtype: torch.dtype
+) -> None:
+    """Spectral radii of .5 in most tasks gave [.496, 2e12]; a coverage of all states in most gave [0, 1.0085]."""
+    sample = torch.full((16,), 0.5, dtype=torch.float64)
+    sample[:others] = torch.tensor([0.9, 0.7, 0.8], dtype=torch.float64)[:others]
+    sample += digits * (torch.arange(16) % 3 - 1)
+    assert mean_interval(sample.to(dtype)) is None
+    assert mean_interval((1.4 - sample).to(dtype)) is None  # the others are below, and nothing is negative
+
+
 def test_nearly_zero_residuals_keep_their_interval(generator: torch.Generator) -> None:
     limits = mean_interval(1e-32 * draw(generator))
     assert limits is not None

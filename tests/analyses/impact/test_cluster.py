@@ -47,6 +47,11 @@ def here():
     return threading.current_thread().name
 
 
+def stay(until):
+    while not os.path.exists(until):
+        time.sleep(0.01)
+
+
 def test_even_one_worker_computes_itself():
     with cluster() as made:
         assert here() not in set(computed([delayed(here)() for _ in range(3)], dask(made)))
@@ -70,7 +75,7 @@ def test_a_part_that_workers_die_of_is_told(tmp_path):
         scheduler.allowed_failures = 0
 
         def lose_the_worker():
-            while not any(worker.processing for worker in scheduler.workers.values()):
+            while not any(worker.processing for worker in list(scheduler.workers.values())):
                 time.sleep(0.01)
             for address in list(scheduler.workers):
                 scheduler.loop.add_callback(scheduler.remove_worker, address, stimulus_id="test")
@@ -79,8 +84,9 @@ def test_a_part_that_workers_die_of_is_told(tmp_path):
         losing.start()
         must = r"a worker must live until its part is done .*; found a part that 1 workers died of"
         with pytest.raises(InputError, match=must):
-            list(computed([delayed(time.sleep)(1)], dask(made)))
+            list(computed([delayed(stay)(tmp_path / "lost")], dask(made)))
         losing.join()
+        (tmp_path / "lost").touch()
 
 
 def test_a_call_that_the_workers_cannot_read_is_told():
@@ -106,7 +112,9 @@ def test_a_scheduler_that_is_not_there_is_one_line(monkeypatch):
 
 
 def test_a_scheduler_without_workers_is_one_line(monkeypatch):
-    monkeypatch.setattr(_cluster, "CONNECT_SECONDS", 0.2)
+    backend = _cluster.Backend
+    short = {"wait_for_workers_timeout": 0.2}  # the scheduler itself may take its time to answer
+    monkeypatch.setattr(_cluster, "Backend", lambda **given: backend(**{**given, **short}))
     with (
         cluster(n_workers=0) as made,
         pytest.raises(InputError, match="a Dask scheduler must have workers; found TimeoutError"),

@@ -102,6 +102,17 @@ def test_all_numbers_of_a_card_are_on_the_scale_of_its_answer(language_result: M
     assert given.why == "95 % interval 78% to 82% from later tokens, over 32 groups"
 
 
+def test_the_interval_of_a_gap_is_on_the_scale_of_the_gap(language_result: Make) -> None:
+    made = language_result(objective="reward", enumerated=True)
+    gap = next(f for f in made.findings if f.name == "gap_discrete" and f.index["layer"] == 15)
+    assert gap.interval is not None
+    given = card(made, TRUTH)
+    assert f"95 % interval {gap.interval[0]:.0%} to {gap.interval[1]:.0%}, over 32 prompts" in given.why
+    wide = tuple(replace(f, interval=(0.25, 0.5)) if f.name == "gap_relaxed" else f for f in made.findings)
+    relaxed = card(replace(made, findings=wide), "What does the path through sampling add?")
+    assert relaxed.why.endswith("; 95 % interval 25% to 50%, over 32 groups")
+
+
 def test_the_interval_and_the_control_of_rewards_say_of_what_they_are(language_result: Make) -> None:
     given = card(language_result(), "Can these rollouts teach anything?")
     assert given.why == "17% to 27% of the groups have equal rewards (95 % interval, over 32 groups)"

@@ -1,8 +1,10 @@
 """The recommendation says where, how sure and at what price, or why there is none."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from valuelens.analyses import Result
+from valuelens.analyses.report._answers import answers
 from valuelens.analyses.report._choice_words import choice_words, chosen, judged_regret, pooled
 from valuelens.analyses.report._numbers import readable
 from valuelens.analyses.report._predictors import checkpoint_words
@@ -21,11 +23,25 @@ def test_one_series_has_a_recommendation_for_each_target(ranked_result: Make) ->
         assert word.startswith(f"For the most {what} start RL at {where}, where ")
         (likely,) = result.find("probability_best", predictor=who, target=target, series="pooled")
         (regret,) = result.find("regret", predictor=who, target=target, series="pooled")
-        assert f"It falls {readable(regret.estimate)} " in word
+        priced = (
+            f"It falls {readable(regret.estimate)} " if regret.estimate else "In these runs it is the best "
+        )
+        assert priced in word
         assert f"with probability {readable(likely.estimate)} (one at random: 0.0714)" in word
         for name in ("last checkpoint", "random checkpoint"):
             (beside,) = result.find("regret", predictor=name, target=target, series="pooled")
             assert f"{name} {readable(beside.estimate)}" in other
+
+
+def test_a_choice_that_costs_nothing_is_the_best(ranked_result: Make) -> None:
+    made = ranked_result()
+    costless = {"estimate": 0.0, "interval": None, "reasons": {"interval": "-", "control": "-"}}
+    findings = tuple(replace(f, **costless) if f.name == "regret" else f for f in made.findings)
+    result = replace(made, findings=findings)
+    assert (
+        "largest. In these runs it is the best checkpoint; it is the best one with" in choice_words(result)[0]
+    )
+    assert answers(result)[0].found == "in these runs it is the best checkpoint in gain"
 
 
 def test_several_series_have_one_each_and_a_mean(ranked_result: Make) -> None:

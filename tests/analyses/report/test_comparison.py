@@ -67,6 +67,18 @@ def test_the_seeds_of_a_run_stand_side_by_side() -> None:
     assert [line.apart for line in side.groups[0].lines] == [False, True, True]
 
 
+def test_long_names_are_written_once_and_shortened_in_every_row() -> None:
+    titles = ("a folder, whose name is long, <1>", "תוצאה שנייה, שם ארוך מאוד מאוד")
+    (side,) = comparisons({title: model(0.2 + k) for k, title in enumerate(titles)})
+    assert side.shown == ("A", "B")
+    assert all(title in name for title, name in zip(titles, side.models, strict=True))
+    assert {line.model for group in side.groups for line in group.lines} == {"A", "B"}
+    assert side.words[0].startswith("Beyond the 95 % interval, B is higher in ")
+    (side,) = comparisons({f"runs/of/this/very/long/week/seed-{k}": model(0.1 * k) for k in range(4)})
+    assert side.shown == ("seed-0", "seed-1", "seed-2", "seed-3")
+    assert len(comparisons({f"{'long ' * 8}{k}": model(0.1) for k in range(30)})[0].groups[0].lines) == 30
+
+
 def test_many_layers_are_three_and_other_layers_are_not_compared() -> None:
     (deep,) = comparisons({"a": model(0.1, layers=9), "b": model(0.1, layers=9)})
     assert [group.place for group in deep.groups if "cosine" in group.head] == [
@@ -79,8 +91,25 @@ def test_many_layers_are_three_and_other_layers_are_not_compared() -> None:
     (mixed,) = comparisons({"a": model(0.1, layers=2), "b": replace(tied, findings=tuple(alike))})
     (group,) = (group for group in mixed.groups if "cosine" in group.head)
     assert group.place == "first to last layer"
+    assert [line.interval for line in group.lines] == ["none: nothing is sampled"] * 2
     assert [line.tells for line in group.lines] == ["not compared: other layers"] * 2
     assert group.lines[0].control == "1 (constant predictor)"
+
+
+def test_the_rule_that_explains_updates_is_named() -> None:
+    (side,) = comparisons({"a": fitted(0.9), "b": fitted(0.8)})
+    assert [group.head for group in side.groups] == ["updates explained by TD with three free weights (R2)"]
+
+
+def fitted(r2: float) -> Result:
+    """With one share of explained updates."""
+    found = Finding(
+        **{"name": "reparameterisation_r2", "estimate": r2, "unit": "1", "n": 64, "definition": "derived"},
+        index={"layer": 0, "fit": "weights"},
+        interval=(r2 - 0.01, r2 + 0.01),
+        control=Control(name="exchanged rewards", estimate=-6.56),
+    )
+    return Result(kind="in-context-rl", findings=(found,))
 
 
 def test_what_the_first_lacks_is_not_subtracted() -> None:

@@ -58,6 +58,16 @@ def test_every_choice_has_its_price(ranked_result: Make) -> None:
     assert [cell.main for cell in table.rows[-1].cells][2::2] == ["0.0714", "0.0714"]
 
 
+def test_a_reason_that_a_column_shares_stands_in_its_heading(ranked_result: Make) -> None:
+    result = ranked_result(checkpoints=6, seeds=1)
+    table = choices_table(result)
+    head = "probability of most gain (none: some checkpoint has one RL seed)"
+    column = table.columns.index(head) - 1
+    cells = [row.cells[column] for row in table.rows if row.cells[column].main == "none"]
+    assert len(cells) > 10
+    assert {cell.small for cell in cells} == {()}
+
+
 def test_several_series_stand_side_by_side(ranked_result: Make) -> None:
     result = ranked_result(3)
     table = choices_table(result)

@@ -65,7 +65,9 @@ def credit(language_result: Callable[..., Result]) -> Result:
 
 @pytest.fixture(scope="module")
 def hops(credit: Result) -> Picture:
-    (drawn,) = pictures(credit)
+    told: list[tuple[int, int]] = []
+    (drawn,) = pictures(credit, progress=lambda done, total: told.append((done, total)))
+    assert [done for done, _ in told] == list(range(told[0][1]))
     return drawn
 
 

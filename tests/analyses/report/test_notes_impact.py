@@ -37,6 +37,12 @@ def test_notes_on_gains_need_gains(ranked_result: Make) -> None:
     assert "blocks of neighbours" not in without
 
 
+def test_the_score_is_said_to_foretell_nothing_that_was_not_shown(ranked_result: Make) -> None:
+    result = ranked_result()
+    told = " ".join(notes("choice", result.findings, result.provenance))
+    assert "The score is meant to foretell the gain." in told
+
+
 def test_limitations_are_those_of_the_kind_and_name_every_choice(ranked_result: Make) -> None:
     result = ranked_result()
     told = " ".join((*limitations(result), *definitions(result, "choice")))

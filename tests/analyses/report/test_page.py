@@ -163,7 +163,7 @@ def test_parts_that_were_skipped_for_one_reason_share_it(page: Page, trained: Re
     parts = [{"what": f"part {k}", "why": "it diverges"} for k in range(7)]
     alone = {"what": "another", "why": "it is not there"}
     html = page({"a": replace(without_pictures(trained), skipped=(*parts, alone))})
-    said = "<li>7 parts for one reason. <bdi>part 0</bdi>; <bdi>part 1</bdi>; "
+    said = "<li>it diverges. So it is for 7 parts: <bdi>part 0</bdi>; <bdi>part 1</bdi>; "
     assert said in html
     assert html.count("it diverges") == 1
     assert "<li><bdi>another</bdi>: it is not there</li>" in html

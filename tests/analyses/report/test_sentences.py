@@ -147,6 +147,20 @@ def test_seed_and_checkpoint_are_named() -> None:
     assert "(step 45; seed 3; 256 tasks; our definition)" in text
 
 
+def test_recommendations_rest_on_checkpoints() -> None:
+    text = sentence(
+        finding("recommended", estimate="step-00000154", interval=None, reasons={"interval": "-"})
+    )
+    assert text.endswith("(256 checkpoints; our definition).")
+
+
+def test_the_order_of_properties_is_no_median_of_one_seed() -> None:
+    text = sentence(finding("emergence_order", estimate=["a", "b"], interval=None, reasons={"interval": "-"}))
+    assert text.startswith(
+        "Properties appear in this order, by their step (of several seeds the median): (1) a; (2) b"
+    )
+
+
 def test_unidentified_is_said_with_its_reason() -> None:
     found = finding("sign_pattern", estimate="unidentified", interval=None, reasons={"interval": "-"})
     assert is_missing(found)
@@ -177,6 +191,7 @@ def test_second_hand_equations_are_marked() -> None:
         ("frac_reward_zero_std", 0.25, "and those teach nothing"),
         ("reward_std", 0.0, "so nothing tells rollouts apart"),
         ("signal_to_noise", -0.01, "not above 0: no signal was seen"),
+        ("regret", 0.0, "short of the best checkpoint in gain, that is, it is the best one in these runs"),
         (
             "log_prob_mismatch",
             0.0,

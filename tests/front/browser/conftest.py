@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from selenium import webdriver
+from selenium.webdriver.support.wait import WebDriverWait
 
 from valuelens.analyses import Result
 from valuelens.analyses.report import write_report
@@ -43,7 +44,7 @@ class Viewer:
     def resize(self, width: int, height: int = 900) -> "Viewer":
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.window.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-        assert self("return innerWidth") == width
+        WebDriverWait(self.window, 10).until(lambda _: self("return innerWidth") == width)
         return self
 
     def scheme(self, name: str) -> "Viewer":

@@ -1,5 +1,6 @@
 """Every kind of report in a real browser, from a file: silent, alone, within its window, and usable by everybody."""
 
+import re
 from typing import Any
 
 import pytest
@@ -33,6 +34,19 @@ return folds.filter(e => /How to read/.test(e.querySelector('summary').innerText
   .filter(e => [...e.querySelectorAll('li, p')].some(x => x.getBoundingClientRect().height === 0))
   .map(e => e.innerText.slice(0, 80));
 """
+SHADES = """
+const painted = e => { const c = getComputedStyle(e).backgroundColor; return /, 0\\)$/.test(c) ? null : c; };
+const behind = e => { for (; e; e = e.parentElement) { const c = painted(e); if (c) return c; } return 'none'; };
+const words = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+const found = {};
+while (words.nextNode()) {
+  const e = words.currentNode.parentElement;
+  if (!words.currentNode.data.trim() || e.closest('svg, script') || !e.getClientRects().length) continue;
+  found[getComputedStyle(e).color + ' on ' + behind(e)] ??= words.currentNode.data.trim().slice(0, 80);
+}
+return found;
+"""
+"""Colours of words and what lies behind them, each pair once, with words that have it."""
 PAGE = 1001
 """Pixels of height between the margins of A4: 297 mm less twice 16."""
 RULES = {
@@ -55,6 +69,9 @@ def test_it_stays_within_its_window_and_axe_is_content(viewer, case, name):
     found = viewer.audit()
     assert violations(found) == []
     assert RULES - {each["id"] for each in (*found["passes"], *found["incomplete"])} == set()
+    assert faint(viewer.scheme("light")) == {}
+    assert faint(viewer.scheme("dark")) == {}
+    viewer.scheme("light")
     if name in (*COLOURS, *FOLDED):
         viewer.unfold(yes=name in COLOURS)
         assert violations(viewer.contrast()) == []
@@ -119,6 +136,22 @@ def test_a_default_report_is_small(case):
 def brightness(color: str) -> float:
     parts = [float(x) for x in color[color.index("(") + 1 : -1].split(",")]
     return sum(parts[:3]) / 3
+
+
+def faint(viewer: Any) -> dict[str, str]:
+    """Words less than 4.5 to 1 from what lies behind them: what axe measures in some cases, in all of them."""
+    pairs = viewer(SHADES)
+    assert len(pairs) > 5
+    return {pair: words for pair, words in pairs.items() if contrast(*pair.split(" on ")) < 4.5}
+
+
+def contrast(*colors: str) -> float:
+    """As WCAG has it, of two opaque colours."""
+    shares = [[float(x) / 255 for x in re.findall(r"[\d.]+", color)] for color in colors]
+    assert [len(each) for each in shares] == [3, 3], colors
+    linear = [[x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in each] for each in shares]
+    low, high = sorted(0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in linear)
+    return (high + 0.05) / (low + 0.05)
 
 
 def violations(found: dict[str, Any]) -> list[str]:
