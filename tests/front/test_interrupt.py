@@ -11,7 +11,8 @@ import time
 import pytest
 from joblib import Parallel, delayed
 
-from valuelens import _interrupt, _main
+import valuelens as vl
+from valuelens import _doctor, _interrupt, _main, _verbs
 from valuelens._interrupt import Interrupted, answers, checkpoints, command, interruptible, nothing, parts
 from valuelens.models import deaf
 
@@ -115,6 +116,20 @@ def test_other_errors_pass():
         raise ValueError("other")
     assert not issubclass(Interrupted, KeyboardInterrupt)  # typer would take it
     assert _interrupt.nothing() == ""
+
+
+@pytest.mark.parametrize("verb", ["demo", "doctor"])
+def test_ctrl_c_in_a_call_from_python_is_pythons_own(monkeypatch, tmp_path, verb):
+    """Whoever calls catches it as such; the command line would be told how to go on."""
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_verbs, "_demo_results", stopped)
+    monkeypatch.setattr(_doctor.machine, "LOOKS", {"threads": stopped})
+    with pytest.raises(KeyboardInterrupt) as stop:
+        getattr(vl, verb)(*([tmp_path] if verb == "demo" else []))
+    assert type(stop.value) is KeyboardInterrupt
 
 
 def test_ctrl_c_while_the_command_line_is_imported_is_one_line(capsys, monkeypatch):
