@@ -284,7 +284,7 @@ def _read_summary(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         found = "found none" if path.parent.exists() else f"found nothing{nearest(path.parent)}"
         raise InputError("a result folder has a result.json", found, str(path.parent)) from None
-    except (OSError, ValueError, jsonschema.ValidationError) as error:
+    except (OSError, ValueError, RecursionError, jsonschema.ValidationError) as error:
         found = getattr(error, "message", str(error))
         raise InputError(
             "result.json must fit the result schema", f"found {found[:200]}", str(path)

@@ -120,7 +120,8 @@ def _share(temporary: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir():
+    """A link goes, and what it points to stays."""
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
         with contextlib.suppress(OSError):  # not there, or below something that is no folder

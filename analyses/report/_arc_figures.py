@@ -28,18 +28,18 @@ def score_arc_figure(ax: Axes, result: Result, series: str) -> Axes:
         series: Which.
     """
     table = checkpoints(result, series)
-    largest = []
+    tops = []
     for column, label, color, marker, line in _PARTS:
         values = table[column].astype(float)
         top = float(values.max())
-        largest.append(f"{label} {readable(top)}" if top == top else f"{label} unknown")
+        tops.append(f"{label} {readable(top)}" if top == top else f"{label} unknown")
         style: dict[str, Any] = {"color": color, "marker": marker, "linestyle": line, "label": label}
         shares = values / (top if top > 0 else 1)
         ax.plot(table["place"], shares, zorder=4 if column == "impact" else 3, **style)
     _choice(ax, table)
     pretraining_axis(ax, table)
     ax.set(ylim=(-0.05, 1.22), yticks=[0, 0.5, 1], ylabel="share of the largest")
-    _told(ax, "largest: " + ", ".join(largest[:2]) + f",\n{largest[2]}")
+    _told(ax, "largest: " + ", ".join(tops[:2]) + f",\n{tops[2]}")
     return ax
 
 
@@ -59,8 +59,14 @@ def gain_arc_figure(ax: Axes, result: Result, series: str) -> Axes:
     ax.axhline(0, color=INK, linewidth=0.8, zorder=1)
     best = largest(table, "gain")
     if best:
-        ring: dict[str, Any] = {"markersize": 11, "mfc": "none", "mec": INK, "linestyle": "none", "zorder": 5}
-        ax.plot(best["place"], best["gain"], marker="o", **ring, label="most gain")
+        around: dict[str, Any] = {
+            "markersize": 13,
+            "mfc": "none",
+            "mec": INK,
+            "linestyle": "none",
+            "zorder": 5,
+        }
+        ax.plot(best["place"], best["gain"], marker="^", **around, label="most gain")
     _choice(ax, table)
     pretraining_axis(ax, table)
     low, high = ax.get_ylim()

@@ -39,11 +39,13 @@ class Plate:
     explored: Callable[[Figure, Result], str] | None = None
 
 
-def one(draw: Callable[[Axes, Result], Axes], height: float) -> Callable[[Result], Figure]:
+def one(
+    draw: Callable[[Axes, Result], Axes], height: float, *, width: float = 6.6
+) -> Callable[[Result], Figure]:
     """A figure of one panel."""
 
     def plate(result: Result) -> Figure:
-        figure = blank(6.6, height)
+        figure = blank(width, height)
         draw(figure.subplots(), result)
         return figure
 

@@ -28,22 +28,10 @@ from valuelens.analyses.report._value_figures import (
 )
 
 
-def _lens(result: Result) -> Figure:
-    figure = blank(6.6, 4.3)
-    value_lens_figure(figure.subplots(), result)
-    return figure
-
-
 def _iterate_words(result: Result) -> str:
     """Which of two rules the TD iterate is of; a linear or opaque model has none."""
     known = result.find("value_lens", reference="TD iterate")
     return " The TD iterate is of weighted softmax TD with one fitted step size a layer." if known else ""
-
-
-def _batch_td(result: Result) -> Figure:
-    figure = blank(4.6, 4.2)
-    batch_td_figure(figure.subplots(), result)
-    return figure
 
 
 def _example(result: Result) -> Figure:
@@ -83,12 +71,6 @@ def _largest(pair: Pair) -> float:
     return float(shown.max()) or 1.0
 
 
-def _unexplained(result: Result) -> Figure:
-    figure = blank(6.6, 4.0)
-    unexplained_figure(figure.subplots(), result)
-    return figure
-
-
 def _diagonal(result: Result) -> Figure:
     count = len(result.arrays["population_diagonal"].values)
     layers = few_layers(count)
@@ -126,7 +108,7 @@ PLATES = {
     "value_lens": Plate(
         section="values",
         needs=("value_lens",),
-        draw=_lens,
+        draw=one(value_lens_figure, 4.3),
         caption="Value lens: what is read at the query state after every layer, against the true value, the TD iterate "
         "at the same depth, and the model's own final layer; all as squares over the mean squared true value at the "
         "query state. Lower is closer; the bar at the end is the 95 % interval over tasks. Exact zeros are not drawn "
@@ -155,7 +137,7 @@ PLATES = {
     "unexplained": Plate(
         section="rule",
         needs=("reparameterisation_r2",),
-        draw=_unexplained,
+        draw=one(unexplained_figure, 4.0),
         caption="What softmax TD with three free weights leaves unexplained of every layer's value updates, on tasks "
         "that it was not fitted on. Lower is closer; values below 1e-9 are drawn there, and 1 is a rule that predicts "
         "no update.",
@@ -173,7 +155,7 @@ PLATES = {
     "batch_td": Plate(
         section="rule",
         needs=("state_values", "batch_td_values"),
-        draw=_batch_td,
+        draw=one(batch_td_figure, 4.2, width=4.6),
         caption="Values of the model against those of batch TD at the nearest step sizes on the same contexts, one "
         "mark a state, 64 tasks. On the line they agree.",
         says=("value_difference", "implicit_weight_similarity"),

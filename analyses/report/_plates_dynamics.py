@@ -36,12 +36,6 @@ def _planes(result: Result) -> Figure:
     return figure
 
 
-def _depth(result: Result) -> Figure:
-    figure = blank(8.0, 3.8)
-    depth_figure(figure.subplots(), result)
-    return figure
-
-
 def _costates(result: Result) -> Figure:
     figure = blank(9.6, 3.6)
     axes = figure.subplots(1, 2, sharey=True)
@@ -53,12 +47,6 @@ def _costates(result: Result) -> Figure:
     ):
         costate_figure(ax, result, name).set_title(title)
     axes[1].set_ylabel("")
-    return figure
-
-
-def _gaps(result: Result) -> Figure:
-    figure = blank(6.6, 4.2)
-    gap_figure(figure.subplots(), result)
     return figure
 
 
@@ -146,7 +134,7 @@ DYNAMICS: dict[str, Plate] = {
     "neu_depth": Plate(
         section="neu",
         needs=("neu_depth", "neu_depth_lengths"),
-        draw=_depth,
+        draw=one(depth_figure, 3.8, width=8.0),
         caption="The order of limits: NEU of theta* with the fitted step size and sharpness against depth, over "
         "contexts of growing length and in the limit of endless ones. Over finite contexts more layers end at a "
         "floor; only without it do they go on. Values below 1e-16 are drawn there.",
@@ -189,7 +177,7 @@ DYNAMICS: dict[str, Plate] = {
     "credit_gap": Plate(
         section="credit",
         needs=("credit_adjoint_gap",),
-        draw=_gaps,
+        draw=one(gap_figure, 4.2),
         caption="How far the recursion misses the measured credit, layer by layer, as a share of its norm. Own "
         "weights are the three of the layer, fitted weights (alpha, alpha, -alpha) of one step size. Lower is closer; "
         "gaps below 1e-16 are drawn there, bars are 95 % intervals over tasks.",

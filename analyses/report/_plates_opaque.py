@@ -4,7 +4,7 @@ from matplotlib.figure import Figure
 
 from valuelens.analyses._result import Result
 from valuelens.analyses.report._opaque_figures import QUANTITIES, decoding_figure, head_figure, patch_figure
-from valuelens.analyses.report._plate import Plate
+from valuelens.analyses.report._plate import Plate, one
 from valuelens.analyses.report._style import blank
 
 
@@ -18,18 +18,6 @@ def _decoding(result: Result) -> Figure:
     for ax in axes[-1]:
         ax.set_xlabel("layer")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    return figure
-
-
-def _patches(result: Result) -> Figure:
-    figure = blank(4.6, 4.6)
-    patch_figure(figure.subplots(), result)
-    return figure
-
-
-def _heads(result: Result) -> Figure:
-    figure = blank(6.6, 3.9)
-    head_figure(figure.subplots(), result)
     return figure
 
 
@@ -47,7 +35,7 @@ OPAQUE = {
     "opaque_patches": Plate(
         section="opaque",
         needs=("patch_responses", "patch_response"),
-        draw=_patches,
+        draw=one(patch_figure, 4.6, width=4.6),
         caption="Changes of the returned values when the decoded value of one column is moved by a standard deviation: "
         "on the dashed line they are what TD predicts, on the horizontal nothing happens. Larger ones are drawn at the "
         "edge.",
@@ -56,7 +44,7 @@ OPAQUE = {
     "opaque_heads": Plate(
         section="opaque",
         needs=("head_agreement",),
-        draw=_heads,
+        draw=one(head_figure, 3.9),
         caption="Attention on transitions that every head shares with the kernel of softmax TD (1 is the same), asked "
         "with the column's own state or with its successor's, whichever fits better on half of the tasks; measured on "
         "the other half. Bars are 95 % intervals over tasks.",

@@ -28,13 +28,17 @@ def clear(*folders: Path) -> None:
         folders: Of a run, a series or a result each. One that does not exist is clear.
 
     Raises:
-        InputError: One of them holds other things; nothing is removed then, of none of them.
+        InputError: One of them holds other things; nothing is removed then, of none of them. Or the system refuses.
     """
     for path in sorted((path for each in folders for path in _written(each)), key=lambda p: p.name in _LAST):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+        try:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        except OSError as error:
+            found = f"found {error.strerror or error}"
+            raise InputError("what is cleared must be writable", found, str(path)) from None
 
 
 def refuse_foreign(folder: Path) -> None:

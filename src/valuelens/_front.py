@@ -1,11 +1,14 @@
 """What the command line does besides asking, as functions: doctor, demo, the list of questions, starting afresh."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from valuelens import _clearing, _doctor, _verbs
+from valuelens._interrupt import Interrupted
 
 
 def doctor(model: str | Path | None = None) -> pd.DataFrame:
@@ -22,7 +25,8 @@ def doctor(model: str | Path | None = None) -> pd.DataFrame:
         >>> vl.doctor().columns.tolist()
         ['what', 'state', 'found']
     """
-    return pd.DataFrame([check.plain() for check in _doctor.checks(model)])
+    with _in_python():
+        return pd.DataFrame([check.plain() for check in _doctor.checks(model)])
 
 
 def demo(
@@ -39,7 +43,8 @@ def demo(
     Returns:
         `report`, where it is, and `verdicts` by part.
     """
-    return _verbs.demo(Path(out), seed=seed, jobs=jobs, overwrite=overwrite, progress=False)
+    with _in_python():
+        return _verbs.demo(Path(out), seed=seed, jobs=jobs, overwrite=overwrite, progress=False)
 
 
 def questions() -> list[str]:
@@ -63,3 +68,12 @@ def clear(folder: str | Path) -> None:
         InputError: It holds anything else; nothing is removed then.
     """
     _clearing.clear(Path(folder))
+
+
+@contextmanager
+def _in_python() -> Iterator[None]:
+    """Ctrl-C is Python's own: the line that tells how to go on names a command of the shell."""
+    try:
+        yield
+    except Interrupted:
+        raise KeyboardInterrupt from None

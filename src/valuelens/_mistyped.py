@@ -17,6 +17,11 @@ _SAID: tuple[tuple[str, str, str], ...] = (
     (r"Got unexpected extra argument\(s\) \((?P<name>.*)\)", "{verb} takes no more arguments", "{name} too"),
     (r"Option '(?P<name>.*)' requires an argument\.?", "{name} needs a value", "none"),
     (r"Option '(?P<name>.*)' does not take a value\.?", "{name} takes no value", "one"),
+    (
+        r"Invalid value for '(?P<name>.*?)': Path '(?P<path>.*)' is not readable\.?",
+        "{name} must be readable",
+        "that {path} is not",
+    ),
     (r"Invalid value for '(?P<name>.*?)': (?P<rule>.*)", "{name} must be {rule}", "{value}"),
 )
 """What the parser says, what must hold, and what was found."""

@@ -1,5 +1,6 @@
 """The command line. It parses, calls the library and prints; heavy imports wait until a verb runs."""
 
+import errno
 import sys
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -28,6 +29,15 @@ from valuelens._options import (
     setting,
 )
 from valuelens._terminal import hushed, say, say_where
+
+_REACH = "files and folders must be within reach"
+_ROOM = "the disk must have room"
+_REFUSED = {
+    **{errno.EACCES: _REACH, errno.EPERM: _REACH, errno.EROFS: _REACH},
+    **{errno.ENOSPC: _ROOM, errno.EDQUOT: _ROOM},
+    errno.ENAMETOOLONG: "names of files must be short enough for the disk",
+}
+"""What must hold where the system refuses a file: whichever call it was, that is no bug of ours."""
 
 app = typer.Typer(
     name="valuelens",
@@ -281,6 +291,8 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         code = 130
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _REFUSED:
+            _fail(_refused(error))
         from valuelens.models import InputError  # costs torch, which --help and a mistyped option do not need
 
         if not isinstance(error, InputError):
@@ -293,6 +305,11 @@ def main() -> NoReturn:
 
 def _verb_names() -> list[str]:
     return [each.name or each.callback.__name__ for each in app.registered_commands if each.callback]
+
+
+def _refused(error: OSError) -> str:
+    where = error.filename or "no file is named"
+    return f"{_REFUSED[error.errno or 0]}; found {error.strerror}; {where}"
 
 
 def _fail(message: str) -> NoReturn:

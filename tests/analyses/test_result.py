@@ -232,6 +232,7 @@ def damaged(folder: Path, name: str, content: bytes | None) -> str:
         (b"{", "must fit the result schema; found Expecting property name"),
         (b"\xff\xfe", "must fit the result schema; found 'utf-8' codec"),
         (b"[]", "must fit the result schema; found"),
+        (b"[" * 100_000, "must fit the result schema; found maximum recursion depth exceeded"),
         (b'{"schema": {"name": "other", "version": 1}}', "must fit the result schema; found"),
     ],
 )

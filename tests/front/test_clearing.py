@@ -1,6 +1,8 @@
 """What is cleared is ours, all of it: a folder that holds anything else is left as it was."""
 
+import errno
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -87,6 +89,24 @@ def test_an_interrupted_clearing_can_be_taken_up(
     monkeypatch.undo()
     clear(tmp_path)
     assert paths(tmp_path) == []
+
+
+def test_what_cannot_be_removed_is_told_with_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As its folder is another's; the system itself names no more than the last part."""
+    filled(tmp_path, OURS["result"])
+
+    def refused(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", path.name)
+
+    monkeypatch.setattr(shutil, "rmtree", refused)
+    with pytest.raises(InputError) as caught:
+        clear(tmp_path)
+    path = str(caught.value).rpartition("; ")[2]
+    assert str(caught.value) == f"what is cleared must be writable; found Permission denied; {path}"
+    assert Path(path).parent == tmp_path
+    assert (tmp_path / "result.json").exists()
 
 
 def _interrupted(*_: object) -> None:

@@ -11,7 +11,8 @@ import time
 import pytest
 from joblib import Parallel, delayed
 
-from valuelens import _interrupt, _main
+import valuelens as vl
+from valuelens import _doctor, _interrupt, _main, _verbs
 from valuelens._interrupt import Interrupted, answers, checkpoints, command, interruptible, nothing, parts
 from valuelens.models import deaf
 
@@ -99,6 +100,16 @@ def test_what_a_process_had_half_written_is_removed_and_nothing_of_others(tmp_pa
     assert list((tmp_path / "run").iterdir()) == [there]
 
 
+@pytest.mark.slow
+def test_the_next_call_finds_processes_that_are_alive():
+    """In a notebook it may come at once."""
+    calls = [delayed(abs)(-1)] * 2
+    assert Parallel(n_jobs=2)(calls) == [1, 1]
+    with pytest.raises(Interrupted), interruptible(nothing):
+        signal.raise_signal(signal.SIGINT)
+    assert Parallel(n_jobs=2)(calls) == [1, 1]
+
+
 def test_work_that_is_thrown_away_is_not_bemoaned():
     """As it is when Ctrl-C came while the processes started, and nobody has asked for an outcome yet."""
     with pytest.raises(Interrupted), interruptible(nothing), deaf():  # noqa: PT012
@@ -115,6 +126,20 @@ def test_other_errors_pass():
         raise ValueError("other")
     assert not issubclass(Interrupted, KeyboardInterrupt)  # typer would take it
     assert _interrupt.nothing() == ""
+
+
+@pytest.mark.parametrize("verb", ["demo", "doctor"])
+def test_ctrl_c_in_a_call_from_python_is_pythons_own(monkeypatch, tmp_path, verb):
+    """Whoever calls catches it as such; the command line would be told how to go on."""
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_verbs, "_demo_results", stopped)
+    monkeypatch.setattr(_doctor.machine, "LOOKS", {"threads": stopped})
+    with pytest.raises(KeyboardInterrupt) as stop:
+        getattr(vl, verb)(*([tmp_path] if verb == "demo" else []))
+    assert type(stop.value) is KeyboardInterrupt
 
 
 def test_ctrl_c_while_the_command_line_is_imported_is_one_line(capsys, monkeypatch):

@@ -32,6 +32,12 @@ def test_a_mistake_is_told_as_what_must_hold_what_was_found_and_where(valuelens,
     assert valuelens(*arguments.split()) == (2, "", f"valuelens: error: {said}; {see}\n")
 
 
+def test_a_path_that_may_not_be_read_is_told_as_such():
+    error = TyperException("Invalid value for 'DIR...': Path '/root/it's' is not readable.")
+    said = "DIR... must be readable; found that /root/it's is not; see valuelens report --help"
+    assert mistyped(error, ["report"], ["report", "/root/it's"]) == said
+
+
 def test_what_a_parser_may_say_besides_is_passed_on():
     said = mistyped(TyperException("Something else."), ["demo"], ["demo"])
     assert said == "the command line must be understood; found Something else; see valuelens demo --help"

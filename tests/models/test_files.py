@@ -44,6 +44,14 @@ def test_a_folder_appears_whole_and_is_replaced_whole(tmp_path):
     assert tree(tmp_path) == {"f": None, "f/a": "new"}
 
 
+def test_a_link_to_a_folder_is_replaced_and_what_it_points_to_stays(tmp_path):
+    write_folder(tmp_path / "elsewhere", "mine")
+    (tmp_path / "f").symlink_to(tmp_path / "elsewhere")
+    write_folder(tmp_path / "f", "new")
+    assert not (tmp_path / "f").is_symlink()
+    assert tree(tmp_path) == {"elsewhere": None, "elsewhere/a": "mine", "f": None, "f/a": "new"}
+
+
 @pytest.mark.parametrize("old", [False, True])
 def test_an_error_inside_leaves_what_was_there(tmp_path, old):
     if old:
