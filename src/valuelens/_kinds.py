@@ -28,6 +28,9 @@ _WORDS: dict[Kind, str] = {
     "series": "a series of language models",
     "model": "a language model",
 }
+_AS_FILES: set[Kind] = {"checkpoint"}
+"""What is taken by a file in its folder too."""
+
 _CLEARABLE: tuple[Kind, ...] = ("result", "run", "series")
 _WEIGHTS = ("*.safetensors", "*.pt", "*.bin", "*.gguf")
 _INSIDE = 200
@@ -48,7 +51,7 @@ def refuse_other(verb: str, *sources: str | Path) -> None:
     for source in sources:
         path = Path(source).expanduser()
         found = _kinds(path) if path.exists() else []
-        fits = bool(set(taken) & set(found)) and not (verb == "report" and path.is_file())
+        fits = set(taken) & set(found) & (_AS_FILES if _in_folder(path) else set(_WORDS))
         if fits or not path.exists():
             continue
         if hint := _told(verb, path, found):
@@ -75,8 +78,10 @@ def refuse_occupied(verb: str, out: Path) -> None:
 
 def _kinds(path: Path) -> list[Kind]:
     """All that a path is: a run may hold its result, and a trainer's folder is a model beside its checkpoints."""
-    if path.is_file():
-        return _kinds_of_file(path)
+    if path.suffix == ".gguf" and not path.is_dir():
+        return ["model"]
+    if _in_folder(path):
+        path = path.parent
     found: list[Kind] = ["result"] if (path / "result.json").is_file() else []
     members = lm.series(path)
     learners = bool(members) and lm.is_in_context(members[0])
@@ -91,12 +96,9 @@ def _kinds(path: Path) -> list[Kind]:
     return found
 
 
-def _kinds_of_file(path: Path) -> list[Kind]:
-    if path.suffix == ".gguf":
-        return ["model"]
-    if (path.parent / "result.json").is_file():
-        return ["result"]
-    return ["checkpoint"] if lm.is_in_context(path) else []
+def _in_folder(path: Path) -> bool:
+    """Whether a path is a file that is what its folder is."""
+    return not path.is_dir() and path.suffix != ".gguf"
 
 
 def _is_model(folder: Path) -> bool:
@@ -125,8 +127,9 @@ def _any(folder: Path, patterns: Iterable[str]) -> bool:
 def _told(verb: str, path: Path, found: list[Kind]) -> str:
     """What was found, with the command for it; empty where the library knows better what is amiss."""
     if found:
-        return f"{_WORDS[found[0]]}: `{_command(verb, path, found[0])}`"
-    if path.is_file():
+        of = "a file of " if _in_folder(path) else ""
+        return f"{of}{_WORDS[found[0]]}: `{_command(verb, path, found[0])}`"
+    if not path.is_dir():
         return f"the file {path.name}" if verb in ("impact", "report") else ""
     if _any(path, (*_WEIGHTS, "config.json")):
         return "" if verb != "report" else "none"
@@ -138,7 +141,7 @@ def _told(verb: str, path: Path, found: list[Kind]) -> str:
 def _inside(verb: str, folder: Path) -> str:
     """A command for what a folder holds, of the verb itself where it can be; empty if it holds nothing of ours."""
     children = [each for each in islice(sorted(folder.iterdir()), _INSIDE) if each.is_dir()]
-    known = [(each, found) for each in children if (found := _kinds(each))]
+    known = [(each, found) for each in children if (found := _within_reach(each))]
     taken = [each for each, found in known if set(_TAKES[verb][1]) & set(found)]
     if taken:
         return _typed(verb, *(taken if verb == "report" else taken[:1]))
@@ -147,12 +150,24 @@ def _inside(verb: str, folder: Path) -> str:
     return next(iter(own + commands), "")
 
 
+def _within_reach(path: Path) -> list[Kind]:
+    """All that a path is; nothing where it may not be read."""
+    try:
+        return _kinds(path)
+    except OSError:
+        return []
+
+
 def _command(verb: str, path: Path, kind: Kind) -> str:
     """What to type for a path of a kind that a verb does not take, as near to the verb as it goes."""
+    if _in_folder(path):
+        path = path.parent
+        if kind in _TAKES[verb][1]:
+            return _typed(verb, path)
     out = ("--out", f"results/{path.resolve().name}") if verb == "report" else ()
     match kind:
         case "result":
-            return _typed("report", path.parent if path.is_file() else path)
+            return _typed("report", path)
         case "checkpoints" if path.name == "checkpoints" and _is_run(path.parent):
             return _command(verb, path.parent, "run")
         case "run" | "checkpoints" if verb == "doctor" or kind == "checkpoints":

@@ -170,6 +170,62 @@ def test_every_verb_asks(valuelens, zoo, tmp_path, monkeypatch):
     assert "`valuelens doctor series/step-00000600`" in check.found
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("analyze run/config.json", "analyze run"),
+        ("costates run/config.json", "analyze run"),
+        ("report run/config.json", "analyze run --out results/run"),
+        (
+            "report run/checkpoints/step-00000020/config.json",
+            "analyze run/checkpoints/step-00000020 --out results/step-00000020",
+        ),
+        ("doctor run/config.json", "doctor run/checkpoints/step-00000020"),
+        ("analyze series/config.json", "impact series"),
+        ("impact series/config.json", "impact series"),
+        ("costates series/step-00000600/model.safetensors", "costates series/step-00000600"),
+        ("doctor series/step-00000600/config.json", "doctor series/step-00000600"),
+    ],
+)
+def test_a_file_is_told_by_its_folder(here, typed, meant):
+    with pytest.raises(InputError) as caught:
+        refuse_other(*typed.split())
+    said = str(caught.value)
+    assert "; found a file of a" in said
+    assert f": `valuelens {meant}`" in said
+    verb, path = meant.split()[:2]
+    refuse_other(verb, path)
+
+
+def test_the_weights_of_a_checkpoint_and_a_gguf_file_are_taken(here, tmp_path):
+    refuse_other("analyze", "run/checkpoints/step-00000020/model.safetensors")
+    (tmp_path / "one.gguf").touch()
+    refuse_other("costates", tmp_path / "one.gguf")
+
+
+def test_a_device_is_no_folder():
+    refuse_other("analyze", "/dev/null")  # left to the library, as a file is
+    with pytest.raises(InputError, match="report takes folders of results; found the file null; /dev/null"):
+        refuse_other("report", "/dev/null")
+
+
+def test_what_may_not_be_read_hides_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "b" / "result.json").touch()
+    is_file = Path.is_file
+
+    def refused(path):
+        if path.parent.name == "a":
+            raise PermissionError(13, "Permission denied", str(path))
+        return is_file(path)
+
+    monkeypatch.setattr(Path, "is_file", refused)
+    with pytest.raises(InputError, match="inside there is `valuelens report b`"):
+        refuse_other("report", ".")
+
+
 def test_a_path_with_a_space_is_quoted(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my run").mkdir()
