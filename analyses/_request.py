@@ -26,6 +26,7 @@ CONTEXT_MASK = "the query S_n and extra query columns are no sources"
 """What in-context models do not attend to."""
 
 _LIBRARIES = ("valuelens", "torch", "transformer-lens", "transformers", "numpy", "scipy")
+_SEEDS = 2**63
 _UNFINISHED = {"cache", "tables", "arrays.safetensors"}  # written before result.json
 
 
@@ -53,6 +54,8 @@ class AnalysisConfig:
         """Refuse what cannot be measured."""
         if self.num_tasks < 2:
             raise InputError("num_tasks must be at least 2", f"found {self.num_tasks}", "option --num-tasks")
+        if not 0 <= self.seed < _SEEDS:
+            raise InputError(f"the seed must lie in 0..{_SEEDS - 1}", f"found {self.seed}", "option --seed")
         if self.dtype not in get_args(Precision):
             found = f"found {self.dtype!r}{did_you_mean(self.dtype, get_args(Precision))}"
             raise InputError("dtype must be float64 or float32", found, "option --dtype")

@@ -120,7 +120,7 @@ class TrainConfig(Frozen):
     learning_rate: float = Field(default=0.01, gt=0)
     clip_norm: float = Field(default=1.0, gt=0)
     num_checkpoints: int = Field(default=20, ge=2)
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=2**63)
     dtype: Literal["float32", "float64"] = "float32"
 
 

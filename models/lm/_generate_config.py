@@ -8,6 +8,8 @@ from valuelens.models._errors import InputError
 
 CompletionEnds = Literal["auto", "yes", "no"]
 
+_SEEDS = 2**63
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GenerateConfig:
@@ -52,6 +54,8 @@ class GenerateConfig:
             if value is not None and value < bound:
                 why = " (n_group = 1 has no baseline)" if name == "num_generations" else ""
                 raise InputError(f"{name} must be at least {bound}{why}", f"found {value}", _option(name))
+        if self.seed >= _SEEDS:
+            raise InputError(f"seed must lie in 0..{_SEEDS - 1}", f"found {self.seed}", _option("seed"))
         if not 0 < self.temperature < math.inf:
             raise InputError(
                 "temperature must be above 0", f"found {self.temperature}", _option("temperature")

@@ -85,7 +85,7 @@ class LMTrainConfig(Frozen):
     batch_size: int = Field(default=32, ge=1)
     learning_rate: float = Field(default=0.001, gt=0)
     num_checkpoints: int = Field(default=14, ge=2)
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=2**63)
     dtype: Literal["float32", "float64"] = "float32"
 
     @model_validator(mode="after")

@@ -113,6 +113,12 @@ def test_two_tasks_are_the_least() -> None:
         AnalysisConfig(num_tasks=1)
 
 
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_a_seed_is_one_that_generators_take(seed: int) -> None:
+    with pytest.raises(InputError, match=f"the seed must lie in 0.*; found {seed}; option --seed"):
+        AnalysisConfig(seed=seed)
+
+
 def test_there_must_be_something(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="a checkpoint or run folder must exist; found nothing"):
         analyze(tmp_path / "nowhere", QUICK)

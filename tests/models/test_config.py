@@ -75,6 +75,7 @@ REFUSED = {
     "train, loss": ({"train": {"loss": "huber"}}, "train.loss must be"),
     "train, one checkpoint": ({"train": {"num_checkpoints": 1}}, "train.num_checkpoints must be"),
     "train, seed": ({"train": {"seed": -1}}, "train.seed must be"),
+    "train, endless seed": ({"train": {"seed": 2**63}}, "train.seed must be less than"),
 }
 
 

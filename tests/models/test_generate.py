@@ -132,6 +132,7 @@ def test_other_end_tokens_of_the_model_count(speaker: LanguageModel) -> None:
             r"at least 2 \(n_group = 1 has no baseline\); found 1; option --num-generations",
         ),
         ({"max_completion_length": 0}, "must be at least 1; found 0; option --max-completion-length"),
+        ({"seed": 2**63}, r"seed must lie in 0\.\.9223372036854775807; found .*; option --seed"),
     ],
 )
 def test_numbers_out_of_range_are_refused(change: dict[str, Any], message: str) -> None:
