@@ -186,5 +186,5 @@ class _GroupSums:
         mean = self._total / count.clamp(min=1)[:, None]
         self.mean_square[self._open] = mean.square().sum(-1)
         spread = self._square - count * self.mean_square[self._open]
-        spread = torch.where(spread > _ROUNDING * self._square, spread, 0.0)
+        spread = torch.where(spread <= _ROUNDING * self._square, 0.0, spread)
         self.trace[self._open] = spread / (count - 1).clamp(min=1)

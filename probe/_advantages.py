@@ -45,8 +45,8 @@ def group_advantages(
     if n < 2:
         raise ValueError(f"a group must have at least two rollouts; found {n}; group_advantages")
     # the mean of equal numbers may round
-    differ = returns.amax(1, keepdim=True) > returns.amin(1, keepdim=True)
-    advantages = torch.where(differ, returns - returns.mean(1, keepdim=True), 0.0)
+    equal = returns.amax(1, keepdim=True) == returns.amin(1, keepdim=True)
+    advantages = torch.where(equal, 0.0, returns - returns.mean(1, keepdim=True))
     if baseline == "leave-one-out":
         advantages = advantages * (n / (n - 1))
     return advantages / (returns.std(1, keepdim=True) + STD_EPSILON) if scale_by_std else advantages
@@ -92,7 +92,7 @@ def rollout_advantages(
         torch.zeros_like(n).scatter_reduce(0, index, rewards, kind, include_self=False)
         for kind in ("amin", "amax")
     )
-    centred = torch.where((high > low)[index], rewards - mean[index], 0.0)
+    centred = torch.where((high == low)[index], 0.0, rewards - mean[index])
     advantages = centred * (n / (n - 1))[index] if baseline == "leave-one-out" else centred
     if scale == "none":
         return advantages

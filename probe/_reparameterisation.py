@@ -122,13 +122,15 @@ def fit_weights(data: UpdateData, A: Float[Tensor, "feature feature"]) -> LayerF
     """Least squares of w alone, for a given A.
 
     To rounding also where values have nearly converged, so that the terms of a correct rule all but cancel; what
-    a term adds beyond the others below rounding gets no weight.
+    a term adds beyond the others below rounding gets no weight. Where values overflowed, weights are not numbers.
 
     Args:
         data: Fitting half.
         A: Feature block.
     """
     design, target = rule_terms(data, A).flatten(0, 1), data.update.flatten()[:, None]
+    if not bool(design.isfinite().all() and target.isfinite().all()):  # LAPACK would stop the program
+        return LayerFit(w=torch.full_like(design[0], torch.nan), A=A)
     rcond = _CANCELS * torch.finfo(design.dtype).eps
     solved = torch.linalg.lstsq(design.cpu(), target.cpu(), rcond=rcond, driver="gelsd")  # which GPUs lack
     return LayerFit(w=solved.solution[:, 0].to(design.device), A=A)

@@ -47,6 +47,13 @@ def test_equal_rewards_have_no_advantages_at_all_though_their_mean_rounds(
         assert not group_advantages(rewards[None, :size], baseline=baseline).any()
 
 
+def test_a_reward_that_is_no_number_is_not_taken_for_no_signal() -> None:
+    rewards = torch.tensor([torch.nan, 1.0, 0.0, 1.0])
+    assert group_advantages(rewards.view(2, 2)).isnan().tolist() == [[True, True], [False, False]]
+    found = rollout_advantages(rewards, torch.tensor([3, 3, 1, 1]))
+    assert found.isnan().tolist() == [True, True, False, False]
+
+
 def test_a_group_of_one_is_refused() -> None:
     with pytest.raises(
         ValueError, match="a group must have at least two rollouts; found 1; group_advantages"

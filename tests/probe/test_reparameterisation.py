@@ -209,6 +209,16 @@ def test_the_weights_of_converged_layers_are_found_to_rounding() -> None:
     assert float(data.update.norm() / data.values.norm()) < 1e-5
 
 
+@pytest.mark.parametrize("lost", [torch.nan, torch.inf])
+def test_weights_are_no_numbers_where_values_overflowed(lost: float) -> None:
+    A = 3 * torch.eye(3, dtype=torch.float64)
+    data = layers_of(TD.expand(2, -1), A, seed=0)[1]
+    data.values[0, 0] = lost
+    fit = fit_weights(data, A)
+    assert fit.w.isnan().all()
+    assert torch.equal(fit.A, A)
+
+
 def test_the_best_start_wins() -> None:
     A = 3 * torch.eye(3, dtype=torch.float64) + torch.tensor([[0.0, 1, 0], [0, 0, 0], [0, 0, 0]])
     data = layers_of(TD.expand(2, -1), A, seed=0)[1]
