@@ -119,7 +119,7 @@ def _step(state: Path) -> int:
 def _of_state(path: Path) -> list[float]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError("a trainer's state must be readable JSON", f"found {error}", str(path)) from None
     history = data.get("log_history") if isinstance(data, dict) else None
     if not isinstance(history, list):

@@ -132,6 +132,6 @@ def _check_alike(found: Sequence[Member]) -> None:
 def _shape(folder: Path) -> dict[str, object]:
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return {key: config[key] for key in _SHAPE if key in config} if isinstance(config, dict) else {}

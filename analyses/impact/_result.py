@@ -41,7 +41,7 @@ def impact_result(
         kind="impact",
         findings=(
             *recommended_findings(judged, scores),
-            *judgement_findings(judged, scores),
+            *judgement_findings(judged),
             *score_findings(scores),
             *gain_findings(judged, scores),
         ),

@@ -65,12 +65,11 @@ def _of(target: str, x: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:
     return x if target == "gain" else of_final_reward(x, scores["reward"].astype(float))
 
 
-def judgement_findings(judged: Judgement, scores: pd.DataFrame) -> list[Finding]:
+def judgement_findings(judged: Judgement) -> list[Finding]:
     """Rows of the table of judgements as findings: all that is pooled, and of single series what is compared.
 
     Args:
         judged: Realised gains beside scores.
-        scores: Table of scores, in order.
     """
     if not judged.recipes:
         return [_absent(name, index) for name, index in _ABSENT]

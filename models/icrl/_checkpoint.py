@@ -203,7 +203,7 @@ def _folder(path: Path) -> Path:
 def _seed(checkpoint: Path) -> int:
     try:
         return int(json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))["train"]["seed"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         match = re.fullmatch(r"seed-(\d+)", checkpoint.parent.parent.name)
         return int(match[1]) if match else 0
 

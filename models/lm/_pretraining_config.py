@@ -143,7 +143,7 @@ def corpus_of(model: Path) -> LMCorpusConfig | None:
         path = folder / "config.json"
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             continue
         if isinstance(data, dict) and "corpus" in data:
             return load_lm_config(path).corpus

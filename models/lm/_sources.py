@@ -90,7 +90,7 @@ def is_in_context(path: str | Path) -> bool:
     folder = path if path.is_dir() else path.parent
     try:
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(config, dict) and all(isinstance(config.get(part), dict) for part in ("model", "task"))
 
@@ -106,7 +106,7 @@ def is_language_model(path: Path) -> bool:
         return not any(is_in_context(each) for each in (path, *members[:1]))
     try:
         config = json.loads((path / CONFIG).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(config, dict) and isinstance(config.get("model_type"), str)
 
@@ -122,7 +122,7 @@ def read_config(file: Path) -> dict[str, Any]:
     """
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError("a configuration must be readable JSON", f"found {error}", str(file)) from None
     if not isinstance(config, dict):
         raise InputError("a configuration must be a JSON object", f"found {type(config).__name__}", str(file))

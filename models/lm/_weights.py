@@ -92,7 +92,7 @@ def check_finite(model: nn.Module, where: str) -> None:
 def _shards(index: Path) -> list[Path]:
     try:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InputError("an index of shards must have a weight_map", "found none", str(index)) from None
     for name in names:
         if not (index.parent / name).is_file():

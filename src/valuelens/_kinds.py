@@ -106,7 +106,7 @@ def _is_model(folder: Path) -> bool:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
         return _any(folder, ("*.gguf",))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(config, dict) and isinstance(config.get("model_type"), str)
 

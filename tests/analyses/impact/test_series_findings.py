@@ -21,7 +21,7 @@ GAIN = np.array([0.1, 0.5, 0.2, 0.6, 0.3, 0.05, 0.4, 0.45, 0.35, 0.25])
 def over(made: Any) -> list[Finding]:
     scores = in_order(made.scores)
     judged = judgement(scores, made.gains)
-    return [*recommended_findings(judged, scores), *judgement_findings(judged, scores)]
+    return [*recommended_findings(judged, scores), *judgement_findings(judged)]
 
 
 def only(findings: list[Finding], name: str, **index: str) -> Finding:
