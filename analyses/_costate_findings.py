@@ -3,6 +3,7 @@
 Shape legend: `rollout` rows, `group` prompts, `layer`, `state`, `d_model`.
 """
 
+import math
 from collections.abc import Mapping
 
 import pandas as pd
@@ -117,11 +118,13 @@ def signal_findings(means: GroupMeans, index: Mapping[str, str], seed: int) -> l
     for place, layer in enumerate(means.layers):
         at: dict[str, int | str] = {**index, "layer": layer, "at": "start"}
         signal, trace = means.own.squared_norm[:, place], means.own.covariance_trace[:, place]
-        control = means.permuted_ratio(place)
+        ratio, control = float(means.own.signal_to_noise[place]), means.permuted_ratio(place)
+        # an infinite ratio is one of rounding
+        limits = ratio_interval(signal, trace, seed=seed) if math.isfinite(ratio) else None
         findings += [
-            _ratio(signal, trace, at, control, seed),
+            _ratio(ratio, limits, len(signal), at, control),
             _standard_error(signal, means.own.standard_error[:, place], at),
-            _needed(signal, trace, at, control, seed),
+            _needed(ratio, limits, len(signal), at, control),
         ]
     return findings
 
@@ -163,14 +166,13 @@ def positions_table(found: Measured, scores: TokenScores, *, prompt: bool) -> pd
 
 
 def _ratio(
-    signal: Tensor, trace: Tensor, at: Mapping[str, int | str], control: float | None, seed: int
+    ratio: float, interval: Interval | None, n: int, at: Mapping[str, int | str], control: float | None
 ) -> Finding:
-    interval = ratio_interval(signal, trace, seed=seed)
     return Finding(
         name="signal_to_noise",
-        estimate=float(signal.sum() / trace.sum()),
+        estimate=ratio,
         unit="1",
-        n=len(signal),
+        n=n,
         definition="choice",
         index=at,
         interval=interval,
@@ -194,16 +196,14 @@ def _standard_error(signal: Tensor, errors: Tensor, at: Mapping[str, int | str])
 
 
 def _needed(
-    signal: Tensor, trace: Tensor, at: Mapping[str, int | str], control: float | None, seed: int
+    ratio: float, limits: Interval | None, n: int, at: Mapping[str, int | str], control: float | None
 ) -> Finding:
-    ratio = float(signal.sum() / trace.sum())
-    limits = ratio_interval(signal, trace, seed=seed)
     known = limits is not None and limits[0] > 0
     return Finding(
         name="rollouts_needed",
         estimate=_least(ratio) if ratio > 0 else None,
         unit="rollouts of a prompt",
-        n=len(signal),
+        n=n,
         definition="choice",
         index=at,
         interval=(_least(limits[1]), _least(limits[0])) if limits and known else None,

@@ -23,6 +23,9 @@ from valuelens.probe import (
     own_token_batches,
 )
 
+_ROUNDING = 1e-12
+"""Of squared costates: what is left of them below it is no spread."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
@@ -183,4 +186,5 @@ class _GroupSums:
         mean = self._total / count.clamp(min=1)[:, None]
         self.mean_square[self._open] = mean.square().sum(-1)
         spread = self._square - count * self.mean_square[self._open]
-        self.trace[self._open] = (spread / (count - 1).clamp(min=1)).clamp(min=0)
+        spread = torch.where(spread > _ROUNDING * self._square, spread, 0.0)
+        self.trace[self._open] = spread / (count - 1).clamp(min=1)

@@ -161,6 +161,7 @@ def _groups(rows: pd.DataFrame, language_model: LanguageModel, rollouts: Rollout
             table[f"reward_{name}"] = by_group.reward.agg(name).to_numpy()
         # exact: a mean of equal rewards may round, and a standard deviation with it
         table["spread"] = table.reward_max - table.reward_min
+        table.loc[(table.spread == 0) & (table.n > 1), "reward_std"] = 0.0
     elif rollouts.advantages is None:
         table["spread"] = 0.0
     else:

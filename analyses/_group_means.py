@@ -51,7 +51,7 @@ class GroupMeans:
         )
 
     def permuted_ratio(self, place: int) -> float | None:
-        """Signal-to-noise under permuted advantages, over all groups and permutations; none without any.
+        """Signal-to-noise under permuted advantages, over all groups and permutations; none without any, or any noise.
 
         Args:
             place: Of the layer in `layers`.
@@ -59,7 +59,8 @@ class GroupMeans:
         if not self.permuted:
             return None
         signal = sum(float(each.squared_norm[:, place].sum()) for each in self.permuted)
-        return signal / sum(float(each.covariance_trace[:, place].sum()) for each in self.permuted)
+        noise = sum(float(each.covariance_trace[:, place].sum()) for each in self.permuted)
+        return signal / noise if noise > 0 else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

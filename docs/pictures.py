@@ -18,19 +18,25 @@ from selenium import webdriver
 import valuelens as vl
 
 FOLDER = Path(__file__).parent / "pictures"
-WIDTH, TALLEST = 1100, 620
+WIDTH, TALLEST, MARGIN = 1100, 620, 8
 RESULTS = ("tied-results", "costates", "label-copy-results")
 
 
 def main(demo: Path) -> None:
-    """Write the verdict of the first result, and the first figure of every section of each.
+    """Write the verdict of the first result, its first cards and all, and the first figure of every section of each.
 
     Args:
         demo: What the two commands above wrote.
     """
     FOLDER.mkdir(exist_ok=True)
     options = webdriver.ChromeOptions()
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", f"--window-size={WIDTH},1200"):
+    for argument in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        f"--window-size={WIDTH},1200",
+    ):
         options.add_argument(argument)
     browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
     try:
@@ -38,8 +44,9 @@ def main(demo: Path) -> None:
             page = vl.write_report({result: vl.load_result(demo / result)}, Path(mkdtemp()) / "report.html")
             browser.get(page.as_uri())
             if result == RESULTS[0]:
-                _save(browser, "section.verdict", "report", tallest=352)
-                _save(browser, "section.verdict", "verdict")
+                for name, last in (("report", ".answer"), ("verdict", ".answer:last-child")):
+                    below = browser.execute_script(_BELOW, f"section.verdict {last}")
+                    _save(browser, "section.verdict", name, tallest=below + MARGIN)
             for name in browser.execute_script(_SECTIONS):
                 _save(browser, f"#{name} figure .card", name.partition("-")[2])
     finally:
@@ -48,11 +55,13 @@ def main(demo: Path) -> None:
 
 _SECTIONS = """return [...document.querySelectorAll("section.question")]
     .filter(section => section.querySelector("figure .card svg")).map(section => section.id)"""
+_BELOW = """const box = selector => document.querySelector(selector).getBoundingClientRect();
+    return box(arguments[0]).bottom - box("section.verdict").top"""
 _BOX = """const box = document.querySelector(arguments[0]).getBoundingClientRect();
     return {x: box.x + scrollX, y: box.y + scrollY, width: box.width, height: box.height}"""
 
 
-def _save(browser: webdriver.Chrome, selector: str, name: str, *, tallest: int = TALLEST) -> None:
+def _save(browser: webdriver.Chrome, selector: str, name: str, *, tallest: float = TALLEST) -> None:
     where = browser.execute_script(_BOX, selector)
     clip = {**where, "height": min(where["height"], tallest), "scale": 1}
     taken = browser.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip, "captureBeyondViewport": True})

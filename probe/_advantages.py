@@ -23,7 +23,7 @@ def group_advantages(
     """Returns minus those of the group, divided by the group's standard deviation if asked for (GRPO).
 
     With the group mean, which holds the rollout itself, the expected score-function update is (1 - 1/n) of the
-    gradient; `leave-one-out` is n/(n-1) times that and unbiased.
+    gradient; `leave-one-out` is n/(n-1) times that and unbiased. Equal returns: exactly 0.
 
     Source: theory B2; the scale is that of TRL (standard deviation with n-1, plus 1e-4).
 
@@ -44,7 +44,9 @@ def group_advantages(
     n = returns.shape[1]
     if n < 2:
         raise ValueError(f"a group must have at least two rollouts; found {n}; group_advantages")
-    advantages = returns - returns.mean(1, keepdim=True)
+    # the mean of equal numbers may round
+    differ = returns.amax(1, keepdim=True) > returns.amin(1, keepdim=True)
+    advantages = torch.where(differ, returns - returns.mean(1, keepdim=True), 0.0)
     if baseline == "leave-one-out":
         advantages = advantages * (n / (n - 1))
     return advantages / (returns.std(1, keepdim=True) + STD_EPSILON) if scale_by_std else advantages
@@ -58,6 +60,8 @@ def rollout_advantages(
     scale: Scale = "none",
 ) -> Float[Tensor, " rollout"]:
     """Rewards minus those of the group, for groups of any sizes, on the scale asked for.
+
+    Exactly 0 in groups whose rewards are equal.
 
     Source: theory B2; scales as TRL's `scale_rewards`: a standard deviation of rewards (with n-1) plus 1e-4, that of
         the group or that of all rollouts given.
@@ -84,7 +88,11 @@ def rollout_advantages(
             f"a group must have at least two rollouts; found 1 (n_group = 1) in group {alone}; rollout_advantages"
         )
     mean = torch.zeros_like(n).index_add(0, index, rewards) / n
-    centred = rewards - mean[index]
+    low, high = (
+        torch.zeros_like(n).scatter_reduce(0, index, rewards, kind, include_self=False)
+        for kind in ("amin", "amax")
+    )
+    centred = torch.where((high > low)[index], rewards - mean[index], 0.0)
     advantages = centred * (n / (n - 1))[index] if baseline == "leave-one-out" else centred
     if scale == "none":
         return advantages

@@ -20,6 +20,9 @@ from torch import Tensor
 from valuelens.probe._advantages import Baseline
 from valuelens.probe._shown import Measured
 
+_ROUNDING = 1e-12
+"""Of squared costates: what is left of them below it is no noise."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class CostateMoments(Measured):
@@ -64,9 +67,11 @@ class CostateStatistics(Measured):
     def signal_to_noise(self) -> Float[Tensor, " layer"]:
         """Squared norm of the mean / trace of the covariance of one rollout, each summed over groups first.
 
-        Groups without variance add nothing to either sum; where all are so, it is not a number. Our definition.
+        Groups without costates add nothing to either sum; where all are so, it is not a number. Where the costates of
+        no group differ by more than rounding, it is infinite. Our definition.
         """
-        return self.squared_norm.sum(0) / self.covariance_trace.sum(0)
+        signal, noise = self.squared_norm.sum(0), self.covariance_trace.sum(0)
+        return signal / torch.where(noise > _ROUNDING * signal, noise, 0.0)
 
 
 def costate_moments(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 CHECK = "is_pep484_tower=True, hint_overrides=beartype.FrozenDict({beartype.typing.Self: object})"
 install_import_hook("valuelens", f"beartype.beartype(conf=beartype.BeartypeConf({CHECK}))")
 
-pytest_plugins = ["unlisted_skips", "whole_files"]
+pytest_plugins = ["colours", "unlisted_skips", "whole_files"]
 
 torch.set_num_threads(1)
 settings.register_profile(

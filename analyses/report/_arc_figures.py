@@ -59,8 +59,14 @@ def gain_arc_figure(ax: Axes, result: Result, series: str) -> Axes:
     ax.axhline(0, color=INK, linewidth=0.8, zorder=1)
     best = largest(table, "gain")
     if best:
-        ring: dict[str, Any] = {"markersize": 11, "mfc": "none", "mec": INK, "linestyle": "none", "zorder": 5}
-        ax.plot(best["place"], best["gain"], marker="o", **ring, label="most gain")
+        around: dict[str, Any] = {
+            "markersize": 13,
+            "mfc": "none",
+            "mec": INK,
+            "linestyle": "none",
+            "zorder": 5,
+        }
+        ax.plot(best["place"], best["gain"], marker="^", **around, label="most gain")
     _choice(ax, table)
     pretraining_axis(ax, table)
     low, high = ax.get_ylim()

@@ -167,9 +167,9 @@ IMPACT = {
         draw=_arc,
         caption="The arc over pretraining. Left: signal, headroom and their product, each divided by its largest value "
         "in the series (above the panel), so that only the shape can be compared. Middle, where RL was run: what "
-        "it gained on held-out prompts, and the same with credit through time cut; a ring is the largest gain. Right: "
-        "mean reward before RL, and after it. The dotted line is the recommended checkpoint: for the most gain (left, "
-        "middle), for the most reward after RL (right).",
+        "it gained on held-out prompts, and the same with credit through time cut; a hollow triangle is the most gain. "
+        "Right: mean reward before RL, and after it. The dotted line is the recommended checkpoint: for the most gain "
+        "(left, middle), for the most reward after RL (right).",
         says=(),
         tells=all_series,
         remark=lambda result: _seed_words(result) + _left_out(series_names(result)),
@@ -181,8 +181,8 @@ IMPACT = {
         draw=_prediction,
         caption="Predicted against realised gain, on the same axes for the score (left) and a rival (right): the best "
         "one by correlation, or, where nothing was correlated, one whose choice costs least. Across: the checkpoint's "
-        "rank, the larger the better it should be; up: what RL gained. The dotted line is the recommended "
-        "checkpoint. A predictor is good if the points rise from left to right, and safe to act on if the rightmost is "
+        "rank, the larger the better it should be; up: what RL gained. A ring is the recommended checkpoint. "
+        "A predictor is good if the points rise from left to right, and safe to act on if the rightmost is "
         "the highest.",
         says=(),
         tells=_words(prediction_words),

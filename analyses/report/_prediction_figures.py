@@ -72,10 +72,15 @@ def prediction_figure(ax: Axes, result: Result, series: str, predictor: str) -> 
     (marks,) = ax.plot(table["rank"], table["gain"], color=color, marker=marker, linestyle="none", zorder=3)
     tell(marks, [checkpoint_words(label) for label in table["checkpoint"]], whole=False)
     chosen = table[table["checkpoint"] == recommended(result, series)]
-    for place in chosen["rank"].astype(float):
-        ax.axvline(
-            place, color=INK, linestyle=(0, (1, 1.5)), linewidth=1.3, zorder=1, label="recommended checkpoint"
-        )
+    ring: dict[str, Any] = {
+        "marker": "o",
+        "markersize": 12,
+        "mfc": "none",
+        "mec": INK,
+        "linestyle": "none",
+        "zorder": 4,
+    }
+    ax.plot(chosen["rank"], chosen["gain"], **ring, label="recommended")
     ax.axhline(0, color=INK, linewidth=0.8, zorder=1)
     ax.set_xlim(0.3, max(len(table), 1) + 0.7)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))

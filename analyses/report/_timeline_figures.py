@@ -1,5 +1,7 @@
 """Figure of emergence: from which optimiser step on each property lasts."""
 
+from textwrap import fill
+
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
@@ -11,6 +13,9 @@ from valuelens.analyses.report._training_figures import seed_marks
 
 _NEVER = 2.2
 """Where a property that does not last is drawn, in units of the last step."""
+
+_WIDE = 28
+"""Characters of a line of a property's name: on a phone its marks shall not lie far off the screen."""
 
 _SPREAD = 0.6
 """Height over which the seeds of one property are spread, so that those at one checkpoint do not hide each other."""
@@ -26,7 +31,7 @@ def timeline_figure(ax: Axes, result: Result) -> Axes:
     names, marks = _in_order(result), seed_marks(result)
     last = max(1, int(result.tables["emergence"]["step"].max()))
     for place, (seed, marker) in enumerate(marks):
-        shift = _SPREAD * (place / max(1, len(marks) - 1) - 0.5)
+        shift = _SPREAD * (place / (len(marks) - 1) - 0.5) if len(marks) > 1 else 0.0
         for finding in result.find("emergence_step", seed=seed):
             row = names.index(str(finding.index["property"])) + shift
             mark = _seed(ax, finding.estimate, _NEVER * last, row, marker)
@@ -66,7 +71,7 @@ def _in_order(result: Result) -> list[str]:
 def _finished(ax: Axes, names: list[str], last: int) -> Axes:
     ax.axvline(1.5 * last, color=GREY, linewidth=1)
     ax.annotate("never", (_NEVER * last, -0.75), ha="center", va="top", fontsize=8)
-    ax.set_yticks(range(len(names)), names)
+    ax.set_yticks(range(len(names)), [fill(name, _WIDE) for name in names])
     ax.set_ylim(len(names) - 0.5, -0.8)
     ax.set_xscale("symlog", linthresh=1)
     ax.set_xlim(-0.2, 1.5 * _NEVER * last)

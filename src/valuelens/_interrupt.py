@@ -69,9 +69,19 @@ def interruptible(
         try:
             yield keeper
         except KeyboardInterrupt:
+            if workers:
+                _end_pool()
             for worker in workers:
                 _end(worker, out)
             raise Interrupted(keeper.line(sys.argv)) from None
+
+
+def _end_pool() -> None:
+    """Put away the processes that joblib keeps for the next call: it must not find them dead."""
+    if "joblib" in sys.modules:
+        from joblib.externals.loky import get_reusable_executor
+
+        get_reusable_executor(reuse=True).shutdown(wait=True, kill_workers=True)
 
 
 def _end(worker: BaseProcess, out: Path | None) -> None:

@@ -42,7 +42,7 @@ _OF_A_RUN = {"emergence": "From which optimiser step on does each property last?
 _Part = tuple[str, Result, list[Picture]]
 """Of the demo: its name, its result and its figures."""
 
-_WRITING = 0.2
+_WRITING = 0.25
 """Of an analysis that is written: the share of its time that figures and page take, about."""
 
 _PDF, _PDF_SECONDS = "laying out the PDF", 40.0

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from valuelens._terminal import Told
+from valuelens._terminal import Told, phases
 from valuelens.analyses import Result
 from valuelens.analyses.report import Picture, pictures, save_figures, write_report
 
@@ -28,11 +28,12 @@ def drawn(results: Mapping[str, Result], out: Path, told: Told) -> None:
         out: The folder.
         told: Hears how far it is.
     """
+    step = phases(told, {"drawing figures": 9.0, "writing the report": 1.0})
     shown = {
-        title: figures_of(result, out, one_of(told, "drawing figures", k, len(results) + 1))
+        title: figures_of(result, out, one_of(step, "drawing figures", k, len(results)))
         for k, (title, result) in enumerate(results.items())
     }
-    told("writing the report", len(results), len(results) + 1)
+    step("writing the report", 0, 1)
     write_report(results, out / "report.html", folders=dict.fromkeys(results, out), drawn=shown)
 
 

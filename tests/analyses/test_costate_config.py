@@ -26,7 +26,7 @@ def test_layers(expressions: tuple[str, ...], num_layers: int, expected: list[in
     [
         (("L/2",), "a layer is a number or an expression in L"),
         (("-1",), "a layer is a number or an expression in L"),
-        (("5",), r"must lie in 0..4 \(4 is after the final norm\); found 5 = 5; option --layers"),
+        (("5",), r"must lie in 0..4 \(4 is after the final norm\); found 5; option --layers"),
         (("L-5",), "found L-5 = -1"),
         ((), "there must be a layer; found none; option --layers"),
     ],

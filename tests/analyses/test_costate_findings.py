@@ -122,6 +122,19 @@ def test_costates_that_do_not_differ_have_no_noise_to_compare_with() -> None:
     assert needed.estimate is None
 
 
+def test_costates_that_differ_by_rounding_do_not_differ(generator: torch.Generator) -> None:
+    """The reward of one token says the same of every rollout: its signal-to-noise was 3e15 to 1e18, or missing."""
+    costates = torch.randn(4, 8, generator=generator).repeat_interleave(16, dim=0)
+    group = torch.arange(4).repeat_interleave(16)
+    for size in (1.0, 1e-12):
+        means = group_means(starts(size * costates, group), None)
+        signal, _, needed = signal_findings(means, {}, 0)
+        assert (signal.estimate, signal.interval) == (None, None)
+        assert signal.reasons["estimate"] == "costates of a group do not differ"
+        assert needed.estimate == 1.0
+        assert bool(means.own.signal_to_noise.isposinf().all())
+
+
 def test_rollouts_needed_and_their_interval_are_at_least_one(generator: torch.Generator) -> None:
     costates = torch.ones(64, 3) + 0.01 * torch.randn(64, 3, generator=generator)
     means = group_means(starts(costates, torch.arange(64) // 8), None)

@@ -47,3 +47,20 @@ def test_sums_are_those_of_all_costates(copier: Any, micro_batch: int) -> None:
             )
             trace = (some - mean).square().sum((0, 2)) / (len(some) - 1)
             torch.testing.assert_close(found.trace[group, :, state], trace, rtol=1e-4, atol=1e-8)
+
+
+def test_equal_rollouts_have_no_spread_at_all(copier: Any) -> None:
+    batch = sequences([[2, 3]] * 7, [[2, 3, 4]] * 7)
+    request = Request(
+        language_model=copier.model,
+        batch=batch,
+        group=[0] * 7,
+        objective=Surrogate(weights=batch.valid.double()),
+        scale=torch.full((7,), 0.1).double(),
+        layers=[0, 2],
+        positions="completion",
+        micro_batch=3,
+    )
+    found = measured(request)
+    assert bool((found.mean_square > 0).all())
+    assert not found.trace.any()

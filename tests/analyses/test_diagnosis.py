@@ -83,6 +83,12 @@ def test_it_says_in_words_what_the_rewards_do(
     assert found.has_variance is varies
 
 
+def test_equal_rewards_have_no_standard_deviation_at_all(copier: Any) -> None:
+    found = diagnosed(copier, rollouts([[0.1] * 3, [0.7] * 3])).result
+    assert found.find("reward_std")[0].estimate == 0
+    assert not found.tables["groups"].reward_std.any()
+
+
 def test_without_a_declared_range_one_reward_for_all_points_at_the_reward_function(copier: Any) -> None:
     found = diagnosed(copier, rollouts([[0.3, 0.3], [0.3, 0.3]], reward_range=None))
     assert (

@@ -38,7 +38,7 @@ def test_a_pdf_stands_beside_the_page(results: Path, valuelens: Run, shares: lis
     done = [share for _, share in shares]
     assert done == sorted(done)
     assert done[-1] > 0.98
-    assert len({share for doing, share in shares if doing == "laying out the PDF"}) >= 7  # steps and pages
+    assert len({share for doing, share in shares if doing == "laying out the PDF"}) >= 6  # of seven steps
 
 
 def test_without_the_library_nothing_is_written(

@@ -100,6 +100,16 @@ def test_what_a_process_had_half_written_is_removed_and_nothing_of_others(tmp_pa
     assert list((tmp_path / "run").iterdir()) == [there]
 
 
+@pytest.mark.slow
+def test_the_next_call_finds_processes_that_are_alive():
+    """In a notebook it may come at once."""
+    calls = [delayed(abs)(-1)] * 2
+    assert Parallel(n_jobs=2)(calls) == [1, 1]
+    with pytest.raises(Interrupted), interruptible(nothing):
+        signal.raise_signal(signal.SIGINT)
+    assert Parallel(n_jobs=2)(calls) == [1, 1]
+
+
 def test_work_that_is_thrown_away_is_not_bemoaned():
     """As it is when Ctrl-C came while the processes started, and nobody has asked for an outcome yet."""
     with pytest.raises(Interrupted), interruptible(nothing), deaf():  # noqa: PT012

@@ -62,8 +62,9 @@ def test_two_commands_that_the_makefile_has_and_five_lines_of_python() -> None:
 
 
 def test_the_readme_fits_on_one_screen() -> None:
-    """In pixels, about, where text is 832 wide as on GitHub: Chromium with its styles gave 892 for what is 885 here."""
-    assert sum(map(height, README.strip().split("\n\n"))) + 2 * 32 - 16 <= 900
+    """In pixels, about, where text is 832 wide as on GitHub: Chromium with its styles gave 885 for what is 879 here."""
+    whole = re.split(r"\n\n(?![^`]*\n```\n\n)", README.strip())  # code keeps its empty lines
+    assert sum(map(height, whole)) + 2 * 32 - 16 <= 900
 
 
 def height(block: str) -> int:

@@ -34,6 +34,19 @@ def test_a_group_without_spread_has_no_advantages() -> None:
     torch.testing.assert_close(found, torch.zeros_like(found))
 
 
+@pytest.mark.parametrize("size", [3, 7, 16])
+@pytest.mark.parametrize("baseline", ["group-mean", "leave-one-out"])
+def test_equal_rewards_have_no_advantages_at_all_though_their_mean_rounds(
+    size: int, baseline: Baseline
+) -> None:
+    for equal in (0.1, 1 / 3, 0.7):
+        rewards = torch.tensor([*[equal] * size, 0.0, 1.0], dtype=torch.float64)
+        group = torch.tensor([5] * size + [2, 2])
+        assert not rollout_advantages(rewards, group, baseline=baseline, scale="group")[:size].any()
+        assert rollout_advantages(rewards, group, baseline=baseline)[size:].all()
+        assert not group_advantages(rewards[None, :size], baseline=baseline).any()
+
+
 def test_a_group_of_one_is_refused() -> None:
     with pytest.raises(
         ValueError, match="a group must have at least two rollouts; found 1; group_advantages"

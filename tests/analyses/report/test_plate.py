@@ -140,11 +140,14 @@ def test_captions_of_the_mean_over_seeds_follow_what_is_drawn() -> None:
 
 
 def test_one_mark_means_one_thing_in_a_ranking(ranked_result: Make) -> None:
-    """A ring is the largest gain; what is recommended is a dotted line, in both figures."""
+    """A ring is what is recommended; the most gain has the hollow triangle of the table."""
     plates = plates_of(ranked_result())
-    assert "a ring is the largest gain" in plates["impact_arc"].caption
-    for name in ("impact_arc", "predicted_gain"):
-        assert "The dotted line is the recommended checkpoint" in plates[name].caption
+    assert "a hollow triangle is the most gain" in plates["impact_arc"].caption
+    assert "A ring is the recommended checkpoint" in plates["predicted_gain"].caption
+    (series,) = series_names(ranked_result())
+    ax = report.gain_arc_figure(Figure().subplots(), ranked_result(), series)
+    (most,) = [line for line in ax.lines if line.get_label() == "most gain"]
+    assert most.get_marker() == "^"
 
 
 def test_captions_tell_two_forms_of_softmax_td_apart(results: list[Result]) -> None:

@@ -46,9 +46,8 @@ def test_the_points_are_gains_by_rank(ax: Axes, ranked_result: Make) -> None:
         assert spearmanr(x, y)[0] == pytest.approx(found.estimate)
         assert ax.get_title() == correlation_words(result, name, "impact")
         assert ax.get_title().startswith(f"Spearman {found.estimate:.3f} (95 %: ")
-        chosen = table["checkpoint"] == recommended(result, name)
-        assert [ax.lines[1].get_xdata()[0]] == table["impact"].rank()[chosen].tolist()
-        assert not [line for line in ax.lines if line.get_marker() == "o"]
+        ring = table[table["checkpoint"] == recommended(result, name)]
+        assert [ax.lines[1].get_ydata().item()] == ring["gain"].tolist()
         assert len(ax.texts) == len(table)
 
 

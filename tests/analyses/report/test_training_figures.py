@@ -113,7 +113,7 @@ def test_the_timeline_has_a_mark_for_every_seed(ax: Axes) -> None:
     table = run_table(3)
     table.loc[table["seed"] == 2, "signs"] = 0.0
     timeline_figure(ax, emergence(table))
-    names = [text.get_text() for text in ax.get_yticklabels()]
+    names = [text.get_text().replace("\n", " ") for text in ax.get_yticklabels()]
     row = names.index("signs ++-")
     marks = [
         each
@@ -128,3 +128,8 @@ def test_the_timeline_has_a_mark_for_every_seed(ax: Axes) -> None:
         "MSVE at most a third of the constant predictor's",
         "signs ++-",
     ]  # the median decides
+
+
+def test_one_seed_stands_in_its_row(ax: Axes) -> None:
+    timeline_figure(ax, emergence(run_table(1)))
+    assert {float(each.get_ydata()[0]) % 1 for each in ax.lines if each.get_marker() == "o"} == {0.0}
