@@ -94,7 +94,7 @@ def _coverage(subject: Subject, patterns: Tensor) -> list[Finding]:
     every, closed = (covered == 1).to(covered.dtype), kernel.closed.to(covered.dtype)
     return [
         replace(
-            task_mean(subject, "coverage", covered, ("contexts that visit every state", every)),
+            _within(task_mean(subject, "coverage", covered, ("contexts that visit every state", every))),
             unit="share of states",
         ),
         share(subject, "closed_share", closed, ("contexts that visit every state", every)),
@@ -105,14 +105,20 @@ def _empirical(subject: Subject, pattern: Tensor, index: dict[str, int | str]) -
     kernel, even = state_summary(subject, pattern), state_summary(subject, torch.ones_like(pattern))
     own = kernel_diagonality(kernel.M_hat, kernel.visited)
     control = kernel_diagonality(even.M_hat, even.visited)
+    shares = (
+        ("kernel_diagonal_mean", own.mean, control.mean),
+        ("kernel_diagonal_min", own.min, control.min),
+    )
     return [
-        task_mean(
-            subject, "kernel_diagonal_mean", own.mean, (_EVEN, control.mean), definition="audit", index=index
-        ),
-        task_mean(
-            subject, "kernel_diagonal_min", own.min, (_EVEN, control.min), definition="audit", index=index
-        ),
+        _within(task_mean(subject, name, each, (_EVEN, beside), definition="audit", index=index))
+        for name, each, beside in shares
     ]
+
+
+def _within(found: Finding) -> Finding:
+    """A mean of shares, its interval cut to what is possible."""
+    limits = found.interval
+    return replace(found, interval=limits and (max(limits[0], 0.0), min(limits[1], 1.0)))
 
 
 def _population(subject: Subject, kernel: Tensor, index: dict[str, int | str]) -> list[Finding]:
@@ -122,16 +128,12 @@ def _population(subject: Subject, kernel: Tensor, index: dict[str, int | str]) -
     margin, even_margin = assumption_margin(kernel, gamma), even - (1 + gamma) / 2
     holds, even_holds = ((each > 0).to(mu.dtype) for each in (margin, even_margin))
     return [
-        task_mean(
-            subject,
-            "population_diagonal_mean",
-            own.mean,
-            (_EVEN, mu.mean(-1)),
-            definition="audit",
-            index=index,
-        ),
-        task_mean(
-            subject, "population_diagonal_min", own.min, (_EVEN, even), definition="audit", index=index
+        *(
+            _within(task_mean(subject, name, each, (_EVEN, control), definition="audit", index=index))
+            for name, each, control in (
+                ("population_diagonal_mean", own.mean, mu.mean(-1)),
+                ("population_diagonal_min", own.min, even),
+            )
         ),
         task_mean(
             subject, "assumption_margin", margin, (_EVEN, even_margin), definition="audit", index=index

@@ -3,6 +3,8 @@
 import hashlib
 import json
 import platform
+import shlex
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -183,10 +185,17 @@ def measured(asked: Mapping[str, object], started: float, *, mask: str = CONTEXT
         "request": dict(asked),
         "dtype": f"measured in {asked['dtype']}",
         "mask": mask,
+        "command": _command(),
         "versions": {name: version(name) for name in _LIBRARIES} | {"python": platform.python_version()},
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(time.monotonic() - started, 1),
     }
+
+
+def _command() -> str:
+    """What this process was started as; notebooks are named as such, since their kernels tell nothing."""
+    program, *rest = sys.argv or [""]
+    return "a notebook" if "ipykernel" in program else shlex.join([Path(program).name, *rest])
 
 
 def finished(out: Path, asked: Mapping[str, object]) -> Result | None:

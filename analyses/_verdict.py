@@ -1,7 +1,8 @@
 """One or two plain sentences on what was found, how sure, and against which control."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from valuelens.analyses._question import Question
 from valuelens.analyses._result import Finding, Result
@@ -46,6 +47,17 @@ def has_failed(result: Result, **where: int | str) -> bool:
     versus, within = _last(result, "context_msve_vs_constant", where), _last(result, "within_chain_r2", where)
     worse = versus is not None and versus.interval is not None and versus.interval[0] > 1
     return worse or (within is not None and within.interval is not None and within.interval[1] < 0)
+
+
+def td_by_construction(model: Mapping[str, Any]) -> bool:
+    """Whether any weights of this form give layers of the TD form, so that R^2 = 1 says nothing about training.
+
+    So it is for restricted weights behind the temporal shift module; the free target head of `dual` can disagree.
+
+    Args:
+        model: Its configuration; of an empty one nothing is known, and it is false.
+    """
+    return bool(model.get("weights") == "restricted" and model.get("arch") == "tsm")
 
 
 def verdict(result: Result, questions: Iterable[Question] = ()) -> str:
@@ -111,7 +123,8 @@ def _on_weights(result: Result, where: dict[str, int | str]) -> str:
     if not known:
         return "Its weights are not identified layer by layer, so only the functional distance speaks."
     cosines = _values(result, "weight_cosine", where)
-    r2 = [] if _td_by_construction(result) else _values(result, "reparameterisation_r2", where, fit="weights")
+    model = result.provenance.get("config", {}).get("model", {})
+    r2 = [] if td_by_construction(model) else _values(result, "reparameterisation_r2", where, fit="weights")
     rule = f"Its update weights have {_signs([str(finding.estimate) for finding in known])}"
     parts = [rule]
     if cosines:
@@ -219,15 +232,6 @@ def _lifted(limit: Finding) -> tuple[float, float]:
     )
     now, lifted = (found.get(name) for name in ("now", str(limit.estimate)))
     return tuple(float(x) if isinstance(x, int | float) else float("nan") for x in (now, lifted))  # type: ignore[return-value]
-
-
-def _td_by_construction(result: Result) -> bool:
-    """Whether any weights of this form give layers of the TD form, so that R^2 = 1 says nothing about training.
-
-    So it is for restricted weights behind the temporal shift module; the free target head of `dual` can disagree.
-    """
-    model = result.provenance.get("config", {}).get("model", {})
-    return bool(model.get("weights") == "restricted" and model.get("arch") == "tsm")
 
 
 def _shares(low: float, high: float) -> str:

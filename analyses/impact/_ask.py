@@ -26,7 +26,8 @@ class Execution:
     Attributes:
         workers: Processes of this machine or of a cluster.
         evict: Finish one checkpoint after another, and remove its files from the hub's cache once it is done.
-        cache: Folder of answers, which rankings may share; `cache/` of the result folder if none.
+        cache: Folder of answers, which rankings may share, one after another: what is half written when one starts it
+            takes for a killed one's. `cache/` of the result folder if none.
         warn: Called with what a user must know at once.
         ready: Called once the request is known to be sound, before the result folder is looked at.
     """

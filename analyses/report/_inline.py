@@ -67,8 +67,11 @@ def _data_block(data: str) -> Markup:
 
 
 def page_script() -> Markup:
-    """The script at the end of a page: what figures do beyond being seen; a page is complete without it."""
-    return Markup(template_text("report.js"))
+    """The script at the end of a page: what figures do beyond being seen; a page is complete without it.
+
+    Indentation and lines of comment stay in its file.
+    """
+    return Markup(re.sub(r"^ *(//.*\n)?", "", template_text("report.js"), flags=re.M))
 
 
 def script_source(script: str) -> str:

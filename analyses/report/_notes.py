@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from valuelens.analyses._result import Finding, Result
+from valuelens.analyses._verdict import td_by_construction
 from valuelens.analyses.report._note import Applies, indexed, named
 from valuelens.analyses.report._notes_costates import (
     COSTATE_INTRODUCTIONS,
@@ -38,8 +39,7 @@ INTRODUCTIONS = {
 
 
 def _td_by_construction(findings: Sequence[Finding], provenance: Mapping[str, Any]) -> bool:
-    model = config_part(provenance, "model")
-    return bool(model.get("weights") == "restricted" and model.get("arch") == "tsm")
+    return td_by_construction(config_part(provenance, "model"))
 
 
 def _unidentified(findings: Sequence[Finding], provenance: Mapping[str, Any]) -> bool:

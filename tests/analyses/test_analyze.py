@@ -148,6 +148,20 @@ def test_theta_star_is_recognised(tmp_path: Path) -> None:
     assert_close(result.find("sharpness")[0].estimate, 7.0)
 
 
+STARTED = {
+    "valuelens analyze 'my run' --seed 8": ["/bin/valuelens", "analyze", "my run", "--seed", "8"],
+    "a notebook": ["/lib/ipykernel_launcher.py", "-f", "kernel.json"],
+    "''": [],
+}
+
+
+@pytest.mark.parametrize("told", STARTED)
+def test_the_provenance_tells_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str) -> None:
+    monkeypatch.setattr("sys.argv", STARTED[told])
+    given = analyze(checkpoint(tmp_path), AnalysisConfig(num_tasks=8, only=("slots",)))
+    assert given.provenance["command"] == told
+
+
 def test_the_provenance_repeats_the_request(tmp_path: Path) -> None:
     path = checkpoint(tmp_path)
     given = analyze(path, AnalysisConfig(num_tasks=8, seed=3, only=("slots",))).provenance

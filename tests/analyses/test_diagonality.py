@@ -43,6 +43,16 @@ def loop(studied: Subject, pattern: Tensor, b: int) -> tuple[dict[int, float], T
     return {s: float(M[s, s]) for s in set(states[:n])}, M, P
 
 
+def test_limits_of_shares_are_shares() -> None:
+    """Of these eight contexts the coverage was .925 [.852, 1.009]."""
+    model = theta_star(feature_dim=10, num_layers=2, gamma=0.5, sharpness=3.0)
+    few = subject(model, TaskConfig(features="one-hot"), num_tasks=8, dtype=torch.float32)
+    limits = one(diagonality(few), "coverage").interval
+    assert limits is not None
+    assert limits[0] < 0.9
+    assert limits[1] == 1
+
+
 @pytest.mark.parametrize("task", [SPHERE, ONE_HOT])
 def test_empirical_numbers_equal_loops(task: TaskConfig) -> None:
     studied = star(task, 3.0, alpha=0.7)
