@@ -135,7 +135,7 @@ QUESTION = Question(
     title="TD rule fitted",
     introduction="Does weighted softmax TD reproduce what each layer does to the values? With three free weights a "
     "layer it is fitted on one half of the tasks and scored on the other; with one step size a layer, the rule of "
-    "theta*, it is taken from the weights.",
+    "theta*, that step is fitted to the weights and the attention is the layer's own.",
     phrases={
         "reparameterisation_r2": Phrase(
             noun="{whose} share of value updates that weighted softmax TD with three free weights explains, fitted "
