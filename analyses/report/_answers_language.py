@@ -186,10 +186,13 @@ def _on_locality(result: Result) -> Answer | None:
     if local.interval is not None:
         low, high = (_later(end) for end in reversed(local.interval))
         why = f"95 % interval {low} to {high} from later tokens, over {local.n:,} groups"
+    own = f"the other {share:.0%} of a costate concern the next token alone"
+    if not 0 <= share <= 1:  # one part points against the other
+        own = f"the part of the next token alone is {share:.0%} of a costate, for the rest points against it"
     return Answer(
         question="Does credit come from later tokens?",
         answer=f"{_later(max(0.0, min(1.0, share)))} of it",
-        found=f"{_place(result, local)}; the other {share:.0%} of a costate concern the next token alone",
+        found=f"{_place(result, local)}; {own}",
         control=control_words(local, lambda own: f"{_later(own)} of it from later tokens"),
         sure=surely(local, 1),
         why=why,

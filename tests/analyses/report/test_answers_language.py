@@ -102,6 +102,18 @@ def test_all_numbers_of_a_card_are_on_the_scale_of_its_answer(language_result: M
     assert given.why == "95 % interval 78% to 82% from later tokens, over 32 groups"
 
 
+def test_a_part_that_exceeds_the_whole_is_not_told_as_the_other_part_of_none(language_result: Make) -> None:
+    made = language_result()
+    more = tuple(
+        replace(f, estimate=1.1, interval=(1.05, 1.2)) if f.name == "locality" else f for f in made.findings
+    )
+    given = card(replace(made, findings=more), "Does credit come from later tokens?")
+    assert given.answer == "0% of it"
+    part = "; the part of the next token alone is 110% of a costate, for the rest points against it"
+    assert given.found.endswith(part)
+    assert given.why == "95 % interval -20% to -5% from later tokens, over 32 groups"
+
+
 def test_the_interval_of_a_gap_is_on_the_scale_of_the_gap(language_result: Make) -> None:
     made = language_result(objective="reward", enumerated=True)
     gap = next(f for f in made.findings if f.name == "gap_discrete" and f.index["layer"] == 15)
