@@ -47,6 +47,8 @@ def mistyped(error: TyperException, verbs: list[str], arguments: list[str]) -> s
     verb = next((each for each in arguments if each in verbs), "")
     see = " ".join(["valuelens", *([verb] if verb else []), "--help"])
     text = f"{_plain(error)}{_near(error)}"
+    if verb and (early := _before(verb, arguments, text)):
+        return f"options of {verb} must stand behind it; found {early} before it; see {see}"
     for pattern, must, found in _SAID:
         if match := re.fullmatch(pattern, text, re.DOTALL):
             parts = {key: value or "" for key, value in match.groupdict().items()}
@@ -54,6 +56,13 @@ def mistyped(error: TyperException, verbs: list[str], arguments: list[str]) -> s
             known |= {**parts, "near": _asked(parts.get("near", "")), "rule": _rule(parts.get("rule", ""))}
             return f"{must.format(**known)}; found {found.format(**known)}; see {see}"
     return f"the command line must be understood; found {text.rstrip('.')}; see {see}"
+
+
+def _before(verb: str, arguments: list[str], text: str) -> str:
+    """The unknown option, if it was typed before the verb."""
+    name = re.match(r"No such option: ([^\s=]+)", text)
+    early = [each.partition("=")[0] for each in arguments[: arguments.index(verb)]]
+    return name[1] if name and name[1] in early else ""
 
 
 def _plain(error: TyperException) -> str:

@@ -140,7 +140,7 @@ def analyze(given: Mapping[str, Any], *, progress: bool) -> Result:
         result = analyses.analyze(
             given["path"],
             analyses.AnalysisConfig(
-                only=tuple(name for name in given["only"].split(",") if name),
+                only=tuple(name.strip() for name in given["only"].split(",") if name.strip()),
                 full=given["full"],
                 num_tasks=given["num_tasks"],
                 seed=given["seed"],

@@ -208,7 +208,7 @@ def test_analyze_prints_verdict_and_table_and_writes_nothing_without_out(
     valuelens, trained, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    code, out, _ = valuelens("analyze", checkpoint(trained), "--num-tasks", "16", "--only", "slots,distance")
+    code, out, _ = valuelens("analyze", checkpoint(trained), "--num-tasks", "16", "--only", "slots, distance")
     assert code == 0
     assert "weight_cosine" in out
     assert "constant predictor" in out

@@ -17,6 +17,8 @@ VERBS = "pretrain, analyze, pretrain-lm, costates, impact, report, demo, doctor"
         ("--versoin", f"{OPTION} valuelens; found --versoin (did you mean --version?)", ""),
         ("pretrain --stepz 3", f"{OPTION} pretrain; found --stepz (did you mean --steps?)", "pretrain"),
         ("demo --xyz", f"{OPTION} demo; found --xyz", "demo"),
+        ("--quiet demo", "options of demo must stand behind it; found --quiet before it", "demo"),
+        ("--out=x demo", "options of demo must stand behind it; found --out before it", "demo"),
         ("costates", "costates needs MODEL; found none", "costates"),
         ("pretrain", "pretrain needs --out; found none", "pretrain"),
         ("costates a b c", "costates takes no more arguments; found b c too", "costates"),
