@@ -157,6 +157,9 @@ def _beside(finding: Finding, phrase: Phrase, words: dict[str, str]) -> str:
     if phrase.worse and isinstance(beside, int | float) and beside < 0:
         return phrase.worse.format(**words, times=readable(1 - beside))
     told = isinstance(finding.estimate, list) and why == finding.reasons.get("estimate")
+    if beside is None and why and not told:  # "misses it by none" would read as a hit
+        nothing = why.removeprefix("not applicable: ")
+        return f"for {finding.control.name} there is none ({nothing})"
     return phrase.beside.format(**words) + (f" ({why})" if why and not told else "")
 
 

@@ -97,7 +97,7 @@ def test_a_sentence_without_a_control_gives_the_reason(name: str) -> None:
 def test_a_control_without_a_number_gives_the_reason() -> None:
     other = Control(name="the rule with exchanged rewards", estimate=None)
     text = sentence(finding("functional_distance", control=other, reasons={"control": "it diverges"}))
-    assert "the rule with exchanged rewards differs by none (it diverges)" in text
+    assert "; for the rule with exchanged rewards there is none (it diverges)" in text
 
 
 def test_a_sentence_reads_like_one() -> None:
