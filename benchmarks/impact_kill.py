@@ -131,9 +131,11 @@ def _bare(file: Path) -> bytes:
     content = file.read_bytes()
     if file.name == "result.json" or file.parent.name == "cache":
         return json.dumps({**json.loads(content), "provenance": None}).encode()
-    if file.suffix == ".html":  # it shows when and how long
-        content = re.sub(rb"<dt>(Finished|Took)</dt>\s*<dd[^>]*>.*?</dd>", b"", content, flags=re.DOTALL)
-        content = re.sub(rb"<bdi>(finished|seconds\w*)</bdi></th><td[^>]*>[^<]*</td>", b"", content)
+    if file.suffix == ".html":  # it shows the command, when and how long
+        content = re.sub(
+            rb"<dt>(Command|Finished|Took)</dt>\s*<dd[^>]*>.*?</dd>", b"", content, flags=re.DOTALL
+        )
+        content = re.sub(rb"<bdi>(command|finished|seconds\w*)</bdi></th><td[^>]*>[^<]*</td>", b"", content)
     return content
 
 
@@ -239,8 +241,8 @@ def report(kills: Sequence[Kill], faults: Faults, seconds: dict[int, float], cou
 `OMP_NUM_THREADS=1 .venv/bin/python benchmarks/impact_kill.py`: `valuelens impact` on three checkpoints with one RL
 seed, killed with its whole process group (SIGKILL) after shares of the run drawn from seed {SEED}, then started again.
 **{sound} of {len(kills)}** ended as the run that was left alone: the same {count} files, byte for byte outside
-provenance (result.json and cache entries without their `provenance`; the report without times), and no finished answer
-computed again. A run left alone took {times} processes, on a machine with other work.
+provenance (result.json and cache entries without their `provenance`; the report without command and times), and no
+finished answer computed again. A run left alone took {times} processes, on a machine with other work.
 
 {table(head, rows)}
 
