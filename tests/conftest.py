@@ -7,6 +7,7 @@ import json
 import math
 import os
 import shutil
+import signal
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -34,6 +35,10 @@ install_import_hook("valuelens", f"beartype.beartype(conf=beartype.BeartypeConf(
 pytest_plugins = ["colours", "unlisted_skips", "whole_files"]
 
 torch.set_num_threads(1)
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # in the background of a script; tests of Ctrl-C need it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile(
     "valuelens",
     deadline=None,
