@@ -35,9 +35,8 @@ install_import_hook("valuelens", f"beartype.beartype(conf=beartype.BeartypeConf(
 pytest_plugins = ["colours", "unlisted_skips", "whole_files"]
 
 torch.set_num_threads(1)
-if (
-    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-):  # in the background of a script; tests of Ctrl-C need it
+# In the background of a script it is ignored, and tests of Ctrl-C would be deaf.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile(
     "valuelens",
