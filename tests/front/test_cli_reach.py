@@ -26,9 +26,9 @@ def test_what_the_system_refuses_is_one_line(valuelens, arguments):
 @pytest.mark.parametrize(
     ("number", "said"),
     [
-        (errno.EACCES, "files and folders must be within reach; found Permission denied; /root/x"),
-        (errno.EROFS, "files and folders must be within reach; found Read-only file system; /root/x"),
-        (errno.ENOSPC, "the disk must have room; found No space left on device; /root/x"),
+        (errno.EACCES, "files and folders must be within reach; found Permission denied; /closed/x"),
+        (errno.EROFS, "files and folders must be within reach; found Read-only file system; /closed/x"),
+        (errno.ENOSPC, "the disk must have room; found No space left on device; /closed/x"),
         (errno.EBADF, None),
     ],
 )
@@ -36,7 +36,7 @@ def test_a_file_out_of_reach_is_no_bug_and_another_fault_keeps_its_traceback(
     valuelens, monkeypatch, number, said
 ):
     def refused(*_, **__):
-        raise OSError(number, os.strerror(number), "/root/x")
+        raise OSError(number, os.strerror(number), "/closed/x")
 
     monkeypatch.setattr(_verbs, "report", refused)
     if said is None:

@@ -35,9 +35,9 @@ def test_a_mistake_is_told_as_what_must_hold_what_was_found_and_where(valuelens,
 
 
 def test_a_path_that_may_not_be_read_is_told_as_such():
-    error = TyperException("Invalid value for 'DIR...': Path '/root/it's' is not readable.")
-    said = "DIR... must be readable; found that /root/it's is not; see valuelens report --help"
-    assert mistyped(error, ["report"], ["report", "/root/it's"]) == said
+    error = TyperException("Invalid value for 'DIR...': Path '/closed/it's' is not readable.")
+    said = "DIR... must be readable; found that /closed/it's is not; see valuelens report --help"
+    assert mistyped(error, ["report"], ["report", "/closed/it's"]) == said
 
 
 def test_what_a_parser_may_say_besides_is_passed_on():
