@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, PretrainedConfig, PreTrainedModel
-from transformers import modeling_gguf_pytorch_utils as gguf_reader
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -198,7 +197,9 @@ def _dequantised(progress: Progress | None) -> Iterator[None]:
     if progress is None:
         yield
         return
-    reader: Any = gguf_reader
+    from transformers import modeling_gguf_pytorch_utils
+
+    reader: Any = modeling_gguf_pytorch_utils
     begin, end = _DEQUANTISED
     bar, before = reader.tqdm, logging.set_tqdm_hook(lambda _, args, kwargs: _Steps(_silent, *args, **kwargs))
     reader.tqdm = partial(_Steps, lambda done, whole: progress(begin + (end - begin) * done // whole, 100))
