@@ -9,9 +9,8 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-if (
-    "ipykernel" in sys.modules
-):  # a notebook: libraries' bars are plain text where there is no ipywidgets, silently
+# In a notebook: libraries' bars are plain text where there is no ipywidgets, silently.
+if "ipykernel" in sys.modules:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import_module("tqdm.autonotebook")

@@ -1,6 +1,5 @@
 """Ctrl-C: what is kept, and the command that goes on."""
 
-import multiprocessing
 import os
 import shlex
 import shutil
@@ -11,9 +10,11 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing.connection import wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
 
 _PATIENCE = 10.0
 """Seconds for a killed process to be gone: one that waits for a disk is not gone before."""
@@ -84,8 +85,10 @@ def _end_pool() -> None:
         get_reusable_executor(reuse=True).shutdown(wait=True, kill_workers=True)
 
 
-def _end(worker: BaseProcess, out: Path | None) -> None:
+def _end(worker: "BaseProcess", out: Path | None) -> None:
     """End a process, which may be in the midst of a file and has no time to clear it away."""
+    from multiprocessing.connection import wait
+
     with suppress(OSError, ValueError):  # ended and put away meanwhile
         if not wait([worker.sentinel], 0) and worker.pid is not None:
             os.kill(worker.pid, signal.SIGKILL)
@@ -101,11 +104,13 @@ def _end(worker: BaseProcess, out: Path | None) -> None:
 
 
 @contextmanager
-def _heard() -> Iterator[list[BaseProcess]]:
+def _heard() -> Iterator[list["BaseProcess"]]:
     """From Ctrl-C on, threads that watch over processes say nothing: they stumble over those that are ended.
 
     Gives the processes that were there at Ctrl-C.
     """
+    from multiprocessing import active_children
+
     workers: list[BaseProcess] = []
     if threading.current_thread() is not threading.main_thread():
         yield workers
@@ -114,10 +119,9 @@ def _heard() -> Iterator[list[BaseProcess]]:
 
     def stop(*_: object) -> None:
         threading.excepthook = lambda _: None
-        workers.extend(multiprocessing.active_children())
-        warnings.filterwarnings(
-            "ignore", r"\d+ tasks (which|have been)", UserWarning
-        )  # joblib's, on the way out
+        workers.extend(active_children())
+        # joblib's, on the way out
+        warnings.filterwarnings("ignore", r"\d+ tasks (which|have been)", UserWarning)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         raise KeyboardInterrupt
 
